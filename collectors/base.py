@@ -1,0 +1,63 @@
+"""What a collector is. One file a source; the explicit tuple `COLLECTORS` lists them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from bottletop.clock import Clock
+    from bottletop.model import ProcessId, Sample, Table, Target
+    from bottletop.roots import Roots
+
+
+class Unavailable(Exception):
+    """The source cannot be read here. The message names the cause and what would change it."""
+
+    def __init__(self, reason: str, *, denied: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.denied = denied
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a collector is given: time, file roots, and the target, if one is attached."""
+
+    clock: Clock
+    roots: Roots
+    root_process: ProcessId | None = None
+    target: Callable[[], Target | None] = lambda: None
+    """The newest resolved process tree; collectors of the target call it at each read."""
+
+
+class Collector(Protocol):
+    """Reads one source into one or more tables.
+
+    `open` is called once before the first read and again, slowly, after it raised `Unavailable`;
+    `read` may raise `Unavailable` (the source went away: it is reopened later) or OSError (this
+    read failed, the next may not). A collector with `blocking = True` is read in a daemon thread of
+    its own, since its calls may never return; the others are read in turn and must be quick.
+    """
+
+    name: ClassVar[str]
+    tables: ClassVar[tuple[type[Table], ...]]
+    period_s: ClassVar[float]
+    blocking: ClassVar[bool]
+
+    def open(self) -> None:
+        """Prepare. Raises `Unavailable`."""
+
+    def read(self) -> Sequence[Sample]:
+        """Read once. Rows are stamped with the clock of the context."""
+
+    def close(self) -> None:
+        """Let go of what `open` took. Never raises, may be called twice."""
+
+
+class CollectorFactory(Protocol):
+    """Makes a collector for a run; collector classes are their own factories."""
+
+    def __call__(self, context: Context) -> Collector: ...

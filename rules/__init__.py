@@ -1,0 +1,1 @@
+"""Rules: one file a rule, or one tight family."""

@@ -1,0 +1,3 @@
+"""bottletop: a top for bottlenecks. This module holds the version and imports nothing."""
+
+__version__ = "0.1.0"

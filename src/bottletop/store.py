@@ -1,0 +1,276 @@
+"""Samples in, windows out. One store per run, filled by the runtime or by replay.
+
+The rules and the screens see it through a `View`, which never changes what is stored and answers
+"unknown" by raising `Missing`, so that no caller can mistake it for a zero.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from bottletop.model import NS_PER_S, Absent, Kind, Metric, Row, Sample, State, Table, Value
+from bottletop.rings import EMPTY, Ring, Series, Trend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RAW_SPAN_S = 300
+HOUR_S = 3600
+DAY_S = 86_400
+STALE_PERIODS = 2
+MAX_ENTITIES = 20_000
+"""Bound on entities a table may hold: a hostile source cannot grow us without end."""
+
+T = TypeVar("T")
+
+
+class Missing(Exception):
+    """A value that a judgement needs is not there."""
+
+    def __init__(self, metric: Metric | type[Table], key: str, reason: str) -> None:
+        self.what = metric.id if isinstance(metric, Metric) else metric.name
+        self.key = key
+        self.reason = reason
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        where = f" of {self.key}" if self.key else ""
+        return f"{self.what}{where}: {self.reason}"
+
+
+class Growth(NamedTuple):
+    """How far a counter moved over the part of a window that was really covered."""
+
+    amount: float
+    span_s: float
+
+    @property
+    def per_s(self) -> float:
+        return self.amount / self.span_s
+
+
+class _TableState:
+    __slots__ = ("rings", "sample_number", "sample_t_ns", "trends")
+
+    def __init__(self) -> None:
+        self.rings: dict[str, Ring] = {}
+        self.trends: dict[tuple[str, int], tuple[Trend, Trend]] = {}
+        self.sample_number = 0
+        self.sample_t_ns = 0
+
+
+class Store:
+    """Tiered rings: exact rows for five minutes, 1 s means for an hour, 1 min means for a day."""
+
+    def __init__(self) -> None:
+        self._tables: dict[type[Table], _TableState] = {}
+        self.arrivals = 0
+        """Samples taken in so far. Recordings keep it, so that replay delivers in that order."""
+        self.dropped_entities = 0
+
+    def ingest(self, sample: Sample) -> int:
+        """Take in one sample and return its arrival number."""
+        state = self._tables.get(sample.table)
+        if state is None:
+            state = self._tables[sample.table] = _TableState()
+        if not sample.table.stream or sample.rows:
+            state.sample_number += 1
+            state.sample_t_ns = sample.t_ns
+        trended = [metric for metric in sample.table.columns if metric.trend]
+        horizon_ns = sample.t_ns - RAW_SPAN_S * NS_PER_S
+        for row in sample.rows:
+            ring = state.rings.get(row.key)
+            if ring is None:
+                if len(state.rings) >= MAX_ENTITIES:
+                    self.dropped_entities += 1
+                    continue
+                ring = state.rings[row.key] = Ring(sample.table)
+            ring.append(row)
+            ring.last_sample = state.sample_number
+            ring.trim(horizon_ns)
+            for metric in trended:
+                self._trend(state, row, metric)
+        if state.sample_number % 64 == 0:
+            self._forget(state, horizon_ns)
+        self.arrivals += 1
+        return self.arrivals
+
+    @staticmethod
+    def _trend(state: _TableState, row: Row, metric: Metric) -> None:
+        value = row.values[metric.index]
+        if not isinstance(value, (int, float)):
+            return
+        pair = state.trends.get((row.key, metric.index))
+        if pair is None:
+            pair = state.trends[row.key, metric.index] = (Trend(1, HOUR_S), Trend(60, DAY_S))
+        for trend in pair:
+            trend.add(row.t_ns, value)
+
+    @staticmethod
+    def _forget(state: _TableState, horizon_ns: int) -> None:
+        """Drop entities that have been gone for a whole window."""
+        for key in [key for key, ring in state.rings.items() if ring.newest_ns < horizon_ns]:
+            ring = state.rings.pop(key)
+            for index in range(len(ring.last.values) if ring.last else 0):
+                state.trends.pop((key, index), None)
+
+    def table(self, table: type[Table]) -> _TableState | None:
+        """The state behind a table, for `View` alone."""
+        return self._tables.get(table)
+
+    def view(self, now_ns: int) -> View:
+        """A reading glass on the store as of `now_ns`."""
+        return View(self, now_ns)
+
+
+class View:
+    """Read access for rules and screens at one moment.
+
+    Methods that return numbers raise `Missing` where there is none; `last`, `keys` and the series
+    methods do not raise.
+    """
+
+    __slots__ = ("_memo", "_store", "now_ns")
+
+    def __init__(self, store: Store, now_ns: int) -> None:
+        self._store = store
+        self.now_ns = now_ns
+        self._memo: dict[object, object] = {}
+
+    # -- entities ---------------------------------------------------------------------------
+
+    def keys(self, table: type[Table]) -> list[str]:
+        """Entities alive now, in the order in which they first appeared.
+
+        An entity is alive while it is in its table's newest sample and that sample is fresh; an
+        entity of a stream table while its newest row is fresh.
+        """
+        state = self._store.table(table)
+        if state is None:
+            return []
+        oldest_ns = self.now_ns - self._stale_ns(table)
+        if not table.stream and state.sample_t_ns < oldest_ns:
+            return []
+        number = state.sample_number
+        return [
+            key
+            for key, ring in list(state.rings.items())
+            if (ring.newest_ns >= oldest_ns if table.stream else ring.last_sample == number)
+        ]
+
+    def age_s(self, table: type[Table], key: str) -> float | None:
+        """Seconds since the entity's newest row, None if it was never seen."""
+        ring = self._ring(table, key)
+        if ring is None or not ring.newest_ns:
+            return None
+        return (self.now_ns - ring.newest_ns) / NS_PER_S
+
+    # -- single values ----------------------------------------------------------------------
+
+    def last(self, metric: Metric, key: str) -> Value:
+        """The newest value, or an `Absent` that says why there is none."""
+        ring = self._ring(metric.table, key)
+        if ring is None or ring.last is None:
+            return Absent(State.NOT_READ, "never seen")
+        value = ring.last.values[metric.index]
+        if isinstance(value, Absent):
+            return value
+        age_ns = self.now_ns - ring.last.t_ns
+        if age_ns > self._stale_ns(metric.table):
+            return Absent(State.STALE, f"last read {age_ns / NS_PER_S:.0f} s ago", value)
+        return value
+
+    def number(self, metric: Metric, key: str) -> float:
+        """The newest value as a number. Raises `Missing`."""
+        value = self.last(metric, key)
+        if isinstance(value, (int, float)):
+            return value
+        raise Missing(metric, key, str(value) if isinstance(value, Absent) else "not a number")
+
+    def text(self, metric: Metric, key: str) -> str:
+        """The newest text, empty when there is none."""
+        value = self.last(metric, key)
+        return value if isinstance(value, str) else ""
+
+    # -- windows ----------------------------------------------------------------------------
+
+    def series(self, metric: Metric, key: str, span_s: float) -> Series:
+        """Every row of the last `span_s` seconds; NaN where the value was absent."""
+        ring = self._ring(metric.table, key)
+        if ring is None:
+            return EMPTY
+        return ring.series(metric, self.now_ns - round(span_s * NS_PER_S), self.now_ns)
+
+    def rates(self, metric: Metric, key: str, span_s: float) -> Series:
+        """Growth per second of a counter between neighbouring rows, stamped at the later one.
+
+        NaN where either end is absent or the counter went back.
+        """
+        ring = self._ring(metric.table, key)
+        if ring is None:
+            return EMPTY
+        raw = ring.series(metric, self.now_ns - round(span_s * NS_PER_S), self.now_ns)
+        times, values = raw
+        out = raw.values[1:]
+        for index in range(len(out)):
+            step = values[index + 1] - values[index]
+            dt_s = (times[index + 1] - times[index]) / NS_PER_S
+            out[index] = step / dt_s if step >= 0 and dt_s > 0 else float("nan")
+        return Series(times[1:], out)
+
+    def mean(self, metric: Metric, key: str, span_s: float) -> float:
+        """Plain mean of a gauge over the window. Raises `Missing` when stale or never read."""
+        self._require_fresh(metric, key)
+        values = [v for v in self.series(metric, key, span_s).values if v == v]
+        if not values:
+            raise Missing(metric, key, str(self.last(metric, key)))
+        return sum(values) / len(values)
+
+    def growth(self, metric: Metric, key: str, span_s: float) -> Growth:
+        """How much a counter grew over the window, and over how many seconds of it.
+
+        Steps downward (a reset, a driver reload) count as nothing. Raises `Missing` when the source
+        is stale or two readings are not there yet.
+        """
+        if metric.kind is not Kind.COUNTER:
+            raise TypeError(f"{metric.id} is not a counter")
+        ring = self._require_fresh(metric, key)
+        edges = ring.edges(metric, self.now_ns - round(span_s * NS_PER_S))
+        if edges is None or edges[2] <= edges[0]:
+            last = self.last(metric, key)
+            why = str(last) if isinstance(last, Absent) else "needs two readings"
+            raise Missing(metric, key, why)
+        return Growth(edges[4], (edges[2] - edges[0]) / NS_PER_S)
+
+    def trend(self, metric: Metric, key: str, span_s: float) -> Series:
+        """History beyond the raw window: 1 s means up to an hour, 1 min means up to a day."""
+        state = self._store.table(metric.table)
+        pair = state.trends.get((key, metric.index)) if state else None
+        if pair is None:
+            return EMPTY
+        return pair[0 if span_s <= HOUR_S else 1].series(self.now_ns - round(span_s * NS_PER_S))
+
+    # -- work shared by rules ---------------------------------------------------------------
+
+    def memo(self, key: object, compute: Callable[[], T]) -> T:
+        """Compute something once a view, however many rules ask for it."""
+        if key not in self._memo:
+            self._memo[key] = compute()
+        return self._memo[key]  # type: ignore[return-value]
+
+    def _ring(self, table: type[Table], key: str) -> Ring | None:
+        state = self._store.table(table)
+        return state.rings.get(key) if state else None
+
+    def _require_fresh(self, metric: Metric, key: str) -> Ring:
+        ring = self._ring(metric.table, key)
+        if ring is None or ring.last is None:
+            raise Missing(metric, key, "never read")
+        age_ns = self.now_ns - ring.newest_ns
+        if age_ns > self._stale_ns(metric.table):
+            raise Missing(metric, key, f"stale: last read {age_ns / NS_PER_S:.0f} s ago")
+        return ring
+
+    @staticmethod
+    def _stale_ns(table: type[Table]) -> int:
+        return round((STALE_PERIODS * table.period_s + 0.5) * NS_PER_S)

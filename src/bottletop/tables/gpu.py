@@ -1,0 +1,157 @@
+"""GPU tables. Vendor neutral: whatever fills them says so in `provenance`. Keys are GPU UUIDs."""
+
+from __future__ import annotations
+
+from bottletop.model import Table, counter, enumeration, gauge, text
+
+HEALTH = {0: "ok", 1: "lost", 2: "reset required"}
+ON_OFF = {0: "off", 1: "on"}
+
+CLOCK_EVENT_REASONS = {
+    0x001: "gpu idle",
+    0x002: "applications clocks setting",
+    0x004: "software power cap",
+    0x008: "hardware slowdown",
+    0x010: "sync boost",
+    0x020: "software thermal slowdown",
+    0x040: "hardware thermal slowdown",
+    0x080: "hardware power brake",
+    0x100: "display clock setting",
+    0x200: "board limit",
+    0x400: "reliability limit",
+}
+"""Bits of `Gpu.clock_event_reasons` (NVML nvmlClocksEventReason*)."""
+
+
+def clock_event_text(bits: int) -> str:
+    """Name every known bit; bits nobody named are shown as hex, never dropped."""
+    names = [name for bit, name in CLOCK_EVENT_REASONS.items() if bits & bit]
+    rest = bits & ~sum(CLOCK_EVENT_REASONS)
+    if rest:
+        names.append(hex(rest))
+    return ", ".join(names) or "none"
+
+
+class Gpu(Table):
+    """One row a GPU a tick."""
+
+    name = "gpu"
+    entity = "GPU UUID"
+
+    index = gauge("", "position in the driver's list; may change over a reset, the UUID does not")
+    model = text("product name (nvmlDeviceGetName)")
+    provenance = text('what filled the row: "nvml" or "simulated"')
+    pci_bus_id = text("PCI address")
+    driver = text("driver version")
+    health = enumeration(HEALTH, "lost and reset-required GPUs stay listed, their values absent")
+    util_pct = gauge(
+        "%",
+        "share of the driver's last window in which a kernel ran; says busy, not efficient",
+        trend=True,
+    )
+    mem_util_pct = gauge("%", "share of the window in which device memory was read or written")
+    mem_total_bytes = gauge("B", "device memory", quantum=4096)
+    mem_used_bytes = gauge(
+        "B", "allocated device memory without the driver's reserve", quantum=4096, trend=True
+    )
+    mem_reserved_bytes = gauge(
+        "B", "device memory that the driver keeps (memory info v2)", quantum=4096
+    )
+    power_w = gauge(
+        "W",
+        "board power as the driver reports it: 1 s average on most parts",
+        quantum=0.1,
+        trend=True,
+    )
+    power_limit_w = gauge("W", "enforced limit: the lowest of all limiters", quantum=0.1)
+    power_limit_requested_w = gauge(
+        "W",
+        "limit set by software; above the enforced one, something out of band caps",
+        quantum=0.1,
+    )
+    power_limit_default_w = gauge("W", "the card's own default limit", quantum=0.1)
+    energy_mj = counter(
+        "mJ", "energy since the driver loaded: mean power over any span without aliasing"
+    )
+    sm_clock_mhz = gauge("MHz", "SM clock now", trend=True)
+    sm_clock_max_mhz = gauge("MHz", "highest SM clock of the part; may be out of reach")
+    sm_clock_boost_mhz = gauge(
+        "MHz", "customer boost maximum: the reference clock where it is known"
+    )
+    mem_clock_mhz = gauge("MHz", "memory clock now")
+    mem_clock_max_mhz = gauge("MHz", "highest memory clock")
+    clock_event_reasons = gauge("", "bit mask of why clocks are not higher, at this instant")
+    throttle_sw_power_ns = counter("ns", "time limited by the software power cap")
+    throttle_sw_thermal_ns = counter("ns", "time limited by software thermal slowdown")
+    throttle_hw_thermal_ns = counter("ns", "time limited by hardware thermal slowdown")
+    throttle_power_brake_ns = counter("ns", "time limited by the external power brake")
+    throttle_sync_boost_ns = counter("ns", "time limited by a sync boost peer")
+    throttle_board_limit_ns = counter("ns", "time limited by a board limit")
+    throttle_reliability_ns = counter("ns", "time limited by the reliability limit")
+    temp_c = gauge("C", "die temperature", trend=True)
+    temp_mem_c = gauge("C", "memory temperature")
+    temp_margin_c = gauge(
+        "C", "distance to the nearest slowdown; values of 0 and below are not trusted"
+    )
+    fan_pct = gauge("%", "intended fan speed, not a measured one")
+    pstate = gauge("", "performance state, 0 fastest; never judged alone")
+    pcie_gen = gauge("", "link generation now; drops when idle by design")
+    pcie_gen_max = gauge("", "link generation that card and slot allow")
+    pcie_width = gauge("", "link lanes now")
+    pcie_width_max = gauge("", "link lanes that card and slot allow")
+    pcie_rx_bytes = counter("B", "bytes into the GPU over PCIe (host to device)")
+    pcie_tx_bytes = counter("B", "bytes out of the GPU over PCIe (device to host)")
+    sample_interval_s = gauge(
+        "s", "calibrated interval of the driver's utilisation buffer", quantum=0.001
+    )
+    stamp_domain = text("clock of the driver's buffer stamps: boot or epoch")
+    mig = enumeration(
+        ON_OFF, "MIG mode; utilisation of a MIG-enabled GPU is not available from here"
+    )
+
+
+class GpuUtilSample(Table):
+    """The driver's own utilisation samples, with the driver's stamps mapped to our clock.
+
+    A stamp marks the end of its averaging window (nvmlDeviceGetSamples, GPU_UTILIZATION).
+    """
+
+    name = "gpu_util_sample"
+    entity = "GPU UUID"
+    stream = True
+
+    util_pct = gauge("%", "busy share of one driver window")
+
+
+class GpuPowerSample(Table):
+    """The driver's own power samples (nvmlDeviceGetSamples, TOTAL_POWER)."""
+
+    name = "gpu_power_sample"
+    entity = "GPU UUID"
+    stream = True
+
+    power_w = gauge("W", "board power", quantum=0.1)
+
+
+class GpuClockSample(Table):
+    """The driver's own SM clock samples (nvmlDeviceGetSamples, PROCESSOR_CLK)."""
+
+    name = "gpu_clock_sample"
+    entity = "GPU UUID"
+    stream = True
+
+    sm_clock_mhz = gauge("MHz", "SM clock")
+
+
+class GpuProcess(Table):
+    """Processes with a context on a GPU. Key: "UUID/pid". PIDs are the host's."""
+
+    name = "gpu_process"
+    entity = "GPU UUID/pid"
+    period_s = 5.0
+
+    gpu = text("GPU UUID")
+    pid = gauge("", "host pid")
+    process = text("process name where it can be read")
+    mem_bytes = gauge("B", "device memory of this process", quantum=4096)
+    sm_util_pct = gauge("%", "share of the last sampling period in which its kernels ran")
