@@ -12,7 +12,7 @@ from array import array
 from bisect import bisect_left
 from typing import NamedTuple
 
-from bottletop.model import NS_PER_S, Kind, Metric, Row, Table
+from bottletop.model import NOT_READ, NS_PER_S, Kind, Metric, Row, Table, Value
 
 NAN = math.nan
 TRIM_SLACK = 256
@@ -34,41 +34,81 @@ EMPTY = Series(array("q"), array("d"))
 
 
 class Ring:
-    """Rows of one entity over the raw window, column by column."""
+    """Rows of one entity over the raw window, column by column.
 
-    __slots__ = ("_data", "_numeric", "last", "last_sample")
+    Numbers are kept in arrays with NaN where there was none; text and the reasons of absent values
+    are kept as a list of changes, since they hardly ever change. Together they give every row back
+    exactly, which is how a recording that starts late includes the past.
+    """
+
+    __slots__ = ("_changes", "_data", "_numeric", "last", "last_sample", "table")
 
     def __init__(self, table: type[Table]) -> None:
+        self.table = table
         self._numeric = tuple(metric.kind is not Kind.TEXT for metric in table.columns)
-        self._data = (array("q"), tuple(array("d") for _ in table.columns))
+        self._data = (array("q"), tuple(array("d") for _ in table.columns), array("q"))
+        self._changes: list[tuple[int, int, Value]] = []
         self.last: Row | None = None
         self.last_sample = 0
 
-    def append(self, row: Row) -> None:
-        """Add a row. Rows older than the newest are refused silently: order never goes back."""
-        times, columns = self._data
+    def append(self, row: Row, arrival: int = 0) -> None:
+        """Add a row that came with sample number `arrival`; order in time never goes back."""
+        times, columns, arrivals = self._data
         if times and row.t_ns <= times[-1]:
-            if row.t_ns == times[-1]:
-                self.last = row
             return
-        for column, numeric, value in zip(columns, self._numeric, row.values, strict=True):
-            if numeric:
-                column.append(value if isinstance(value, (int, float)) else NAN)
+        before = self.last.values if self.last is not None else None
+        for index, value in enumerate(row.values):
+            if self._numeric[index] and isinstance(value, (int, float)):
+                columns[index].append(value)
+                continue
+            columns[index].append(NAN)
+            if before is None or before[index] != value:
+                self._changes.append((row.t_ns, index, value))
+        arrivals.append(arrival)
         times.append(row.t_ns)
         self.last = row
 
     def trim(self, before_ns: int) -> None:
         """Drop rows older than `before_ns` once enough of them have gathered."""
-        times, columns = self._data
+        times, columns, arrivals = self._data
         stale = bisect_left(times, before_ns)
         if stale > TRIM_SLACK:
-            self._data = (times[stale:], tuple(column[stale:] for column in columns))
+            self._data = (times[stale:], tuple(col[stale:] for col in columns), arrivals[stale:])
+            latest = {
+                index: (t, index, value) for t, index, value in self._changes if t < before_ns
+            }
+            kept = [change for change in self._changes if change[0] >= before_ns]
+            self._changes = sorted(latest.values(), key=lambda change: change[0]) + kept
+
+    def rows(self, since_ns: int) -> list[tuple[int, Row]]:
+        """Every row stamped after `since_ns`, exactly as it came, with its arrival number."""
+        times, columns, arrivals = self._data
+        start = bisect_left(times, since_ns + 1)
+        texts: list[Value] = [NOT_READ] * len(columns)
+        changes = iter(self._changes)
+        change = next(changes, None)
+        out = []
+        for at in range(start, len(times)):
+            t_ns = times[at]
+            while change is not None and change[0] <= t_ns:
+                texts[change[1]] = change[2]
+                change = next(changes, None)
+            cells = tuple(
+                texts[index] if column[at] != column[at] else self._exact(index, column[at])
+                for index, column in enumerate(columns)
+            )
+            out.append((arrivals[at], Row(self.last.key if self.last else "", t_ns, cells)))
+        return out
+
+    def _exact(self, index: int, value: float) -> Value:
+        """Undo the array's float: the quantum gives back the very number that came."""
+        return self.table.columns[index].quantise(value)
 
     def series(self, metric: Metric, since_ns: int, until_ns: int | None = None) -> Series:
         """Rows stamped in (since_ns, until_ns]. A text metric has none."""
         if not self._numeric[metric.index]:
             return EMPTY
-        times, columns = self._data
+        times, columns, _ = self._data
         end = len(times)
         if until_ns is not None and end and times[end - 1] > until_ns:
             end = bisect_left(times, until_ns + 1, 0, end)
@@ -81,7 +121,7 @@ class Ring:
         Returns (t0, first, t1, last, grown); `grown` adds only steps upward, so a counter that was
         reset loses the step, not the whole window. None with fewer than two readings.
         """
-        times, columns = self._data
+        times, columns, _ = self._data
         end = len(times)
         column = columns[metric.index]
         start = bisect_left(times, since_ns, 0, end)

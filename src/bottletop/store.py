@@ -6,6 +6,7 @@ The rules and the screens see it through a `View`, which never changes what is s
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from bottletop.model import NS_PER_S, Absent, Kind, Metric, Row, Sample, State, Table, Value
@@ -18,6 +19,8 @@ RAW_SPAN_S = 300
 HOUR_S = 3600
 DAY_S = 86_400
 STALE_PERIODS = 2
+RECENT_SLACK_NS = 5 * NS_PER_S
+"""Rows of a sample may be stamped this much before the sample itself (driver buffers)."""
 MAX_ENTITIES = 20_000
 """Bound on entities a table may hold: a hostile source cannot grow us without end."""
 
@@ -64,12 +67,14 @@ class Store:
 
     def __init__(self) -> None:
         self._tables: dict[type[Table], _TableState] = {}
+        self._log: deque[tuple[int, Sample]] = deque()
         self.arrivals = 0
         """Samples taken in so far. Recordings keep it, so that replay delivers in that order."""
         self.dropped_entities = 0
 
     def ingest(self, sample: Sample) -> int:
         """Take in one sample and return its arrival number."""
+        self.arrivals += 1
         state = self._tables.get(sample.table)
         if state is None:
             state = self._tables[sample.table] = _TableState()
@@ -85,15 +90,30 @@ class Store:
                     self.dropped_entities += 1
                     continue
                 ring = state.rings[row.key] = Ring(sample.table)
-            ring.append(row)
+            ring.append(row, self.arrivals)
             ring.last_sample = state.sample_number
             ring.trim(horizon_ns)
             for metric in trended:
                 self._trend(state, row, metric)
         if state.sample_number % 64 == 0:
             self._forget(state, horizon_ns)
-        self.arrivals += 1
+        self._log.append((self.arrivals, sample._replace(rows=())))
+        while self._log[0][1].t_ns < horizon_ns:
+            self._log.popleft()
         return self.arrivals
+
+    def recent(self, since_ns: int) -> list[tuple[int, Sample]]:
+        """Samples read after `since_ns`, whole and in arrival order, as a recording wants them."""
+        rows: dict[int, list[Row]] = {}
+        for state in self._tables.values():
+            for ring in state.rings.values():
+                for arrival, row in ring.rows(since_ns - RECENT_SLACK_NS):
+                    rows.setdefault(arrival, []).append(row)
+        return [
+            (arrival, sample._replace(rows=tuple(rows.get(arrival, ()))))
+            for arrival, sample in list(self._log)
+            if sample.t_ns > since_ns
+        ]
 
     @staticmethod
     def _trend(state: _TableState, row: Row, metric: Metric) -> None:
