@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from bottletop.clock import Clock
-    from bottletop.model import ProcessId, Sample, Table, Target
+    from bottletop.model import Sample, Table, Target
     from bottletop.roots import Roots
 
 
@@ -22,15 +22,27 @@ class Unavailable(Exception):
         self.denied = denied
 
 
+@dataclass(slots=True)
+class RuntimeStats:
+    """What the runtime and the driver collector know of their own cost; `own` turns it to rows."""
+
+    late_ticks: int = 0
+    engine_s: float = 0.0
+    nvml_ns: int = 0
+    nvml_calls: int = 0
+    nvml_p95_s: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """What a collector is given: time, file roots, and the target, if one is attached."""
 
     clock: Clock
     roots: Roots
-    root_process: ProcessId | None = None
     target: Callable[[], Target | None] = lambda: None
-    """The newest resolved process tree; collectors of the target call it at each read."""
+    """The newest resolved process tree; collectors of the target call it at each read. It may
+    change to another process while a run goes on."""
+    stats: RuntimeStats = field(default_factory=RuntimeStats)
 
 
 class Collector(Protocol):
