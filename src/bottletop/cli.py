@@ -1,0 +1,286 @@
+"""The `bottletop` command. Imports only what the chosen command needs: start-up is part of the tool.
+
+Whatever a person may get wrong ends in one line on stderr and exit code 2 or 3, never a traceback.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+from bottletop.arguments import parser
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+
+    from bottletop.model import ProcessId
+    from bottletop.report import Watch
+    from bottletop.runtime import Runtime
+
+USAGE = 2
+CANNOT_WATCH = 3
+
+
+class Refusal(Exception):
+    """A command cannot be carried out; carries the line to print and the exit code."""
+
+    def __init__(self, message: str, code: int = USAGE) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    arguments = parser().parse_args(argv)
+    commands: dict[str | None, Callable[[argparse.Namespace], int]] = {
+        None: _host,
+        "attach": _attach,
+        "run": _run,
+        "demo": _demo,
+        "record": _record,
+        "replay": _replay,
+        "report": _report,
+        "rules": _rules,
+    }
+    try:
+        return commands[arguments.command](arguments)
+    except Refusal as refusal:
+        return _complain(str(refusal), refusal.code)
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`): not an error, and nothing left to flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+def _complain(line: str, code: int) -> int:
+    sys.stderr.write(f"bottletop: {line}\n")
+    return code
+
+
+# -- screens -----------------------------------------------------------------------------------
+
+
+def _host(arguments: argparse.Namespace) -> int:
+    del arguments
+    return _dashboard(None)
+
+
+def _attach(arguments: argparse.Namespace) -> int:
+    return _dashboard(_one_process(arguments.process))
+
+
+def _dashboard(root: ProcessId | None) -> int:
+    _require_terminal("use `bottletop report` for text")
+    from bottletop.tui.app import run_dashboard
+
+    runtime = _runtime(root_process=root)
+    runtime.start()
+    try:
+        return run_dashboard(runtime)
+    finally:
+        runtime.stop()
+
+
+def _replay(arguments: argparse.Namespace) -> int:
+    recording = _open(arguments.file)
+    _require_terminal("use `bottletop report FILE` for text")
+    from bottletop.clock import SystemClock
+    from bottletop.replay import Replay
+    from bottletop.tui.app import run_dashboard
+
+    return run_dashboard(Replay(recording, SystemClock()), mode="replay")
+
+
+def _require_terminal(instead: str) -> None:
+    from bottletop.lifecycle import no_terminal_reason
+
+    reason = no_terminal_reason()
+    if reason:
+        raise Refusal(f"{reason}: {instead}")
+
+
+# -- watching without a screen -------------------------------------------------------------------
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    if arguments.file is not None:
+        if arguments.pid is not None or arguments.root is not None:
+            raise Refusal("a recording has its own process and host: leave --pid and --root out")
+        from bottletop.replay import judge_again
+
+        return _print(judge_again(_open(arguments.file)), arguments.json)
+    root = _process_of(arguments.pid, arguments.root)
+    if arguments.root is not None and not os.path.isdir(os.path.join(arguments.root, "proc")):
+        raise Refusal(f"{arguments.root}: not a captured host tree: it has no proc folder")
+    runtime = _runtime(root_process=root, root_dir=arguments.root)
+    return _print(_watch(runtime, arguments.for_s, quiet=arguments.json), arguments.json)
+
+
+def _record(arguments: argparse.Namespace) -> int:
+    root = _process_of(arguments.pid, None)
+    runtime = _runtime(root_process=root)
+    try:
+        runtime.start_recording(arguments.output)
+    except OSError as error:
+        raise Refusal(f"{arguments.output}: {error.strerror or error}", CANNOT_WATCH) from None
+    watched = _watch(runtime, arguments.for_s, quiet=arguments.json, outlive_hangup=True)
+    code = _print(watched, arguments.json)
+    if not arguments.json:
+        sys.stdout.write(f"\nrecorded {arguments.output}; bottletop replay {arguments.output}\n")
+    return code
+
+
+def _watch(
+    runtime: Runtime, for_s: float | None, *, quiet: bool, outlive_hangup: bool = False
+) -> Watch:
+    from bottletop.headless import CannotWatch, stop_on_signals, watch
+
+    with stop_on_signals(outlive_hangup=outlive_hangup) as stop:
+        try:
+            return watch(runtime, for_s=for_s, stop=stop, quiet=quiet)
+        except CannotWatch as error:
+            raise Refusal(str(error), CANNOT_WATCH) from None
+
+
+def _print(watched: Watch, as_json: bool) -> int:
+    from bottletop import report
+
+    if as_json:
+        sys.stdout.write(json.dumps(report.document(watched), indent=2, allow_nan=False) + "\n")
+    else:
+        sys.stdout.write(report.text(watched))
+    sys.stdout.flush()
+    return report.exit_code(watched.judgement)
+
+
+def _runtime(*, root_process: ProcessId | None = None, root_dir: str | None = None) -> Runtime:
+    from bottletop.config import ConfigError
+    from bottletop.live import live_runtime
+
+    try:
+        return live_runtime(root_process=root_process, root_dir=root_dir)
+    except ConfigError as error:
+        raise Refusal(str(error)) from None
+
+
+# -- processes and files -------------------------------------------------------------------------
+
+
+def _process_of(pid: int | None, root_dir: str | None) -> ProcessId | None:
+    if pid is None:
+        return None
+    from bottletop.attach import NotAttachable, identify
+    from bottletop.roots import Roots
+
+    try:
+        return identify(Roots.under(root_dir) if root_dir else Roots(), pid)
+    except NotAttachable as error:
+        raise Refusal(str(error), CANNOT_WATCH) from None
+
+
+def _one_process(query: str) -> ProcessId:
+    from bottletop.attach import resolve
+    from bottletop.roots import Roots
+
+    if query.isdecimal():
+        found = _process_of(int(query), None)
+        assert found is not None
+        return found
+    candidates = resolve(Roots(), query)
+    if not candidates:
+        raise Refusal(f"no process matches {query!r}", CANNOT_WATCH)
+    if len(candidates) == 1:
+        return candidates[0].id
+    from bottletop.lifecycle import no_terminal_reason
+
+    if no_terminal_reason() is None:
+        from bottletop.tui.app import pick_process
+
+        picked = pick_process(candidates)
+        if picked is None:
+            raise Refusal("no process picked")
+        return picked
+    lines = "\n".join(f"  {item.id.pid:>8}  {item.command}" for item in candidates)
+    raise Refusal(f"{len(candidates)} processes match {query!r}; name one by its pid:\n{lines}")
+
+
+def _open(path: str):  # type: ignore[no-untyped-def]
+    from bottletop.session.reader import NotReadable, open_recording
+
+    try:
+        return open_recording(path)
+    except NotReadable as error:
+        raise Refusal(str(error)) from None
+
+
+# -- run -----------------------------------------------------------------------------------------
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    command = arguments.cmd[1:] if arguments.cmd[:1] == ["--"] else arguments.cmd
+    if not command:
+        raise Refusal("run what? bottletop run -- CMD ...")
+    if arguments.json and not arguments.no_tui:
+        raise Refusal("--json needs --no-tui")
+    if not arguments.no_tui:
+        _require_terminal("use `bottletop run --no-tui`")
+    from bottletop.attach import identify
+    from bottletop.launch import CannotLaunch, launch
+
+    try:
+        launched = launch(command, log_path=arguments.log)
+    except CannotLaunch as error:
+        raise Refusal(str(error), CANNOT_WATCH) from None
+    runtime = _runtime(root_process=identify_or_none(launched.pid))
+    sys.stderr.write(f"bottletop: output of pid {launched.pid} goes to {launched.log_path}\n")
+    if arguments.no_tui:
+        from bottletop.headless import stop_on_signals, watch
+
+        with stop_on_signals(outlive_hangup=False) as stop:
+            watched = watch(
+                runtime, for_s=None, stop=stop, ended=launched.ended, quiet=arguments.json
+            )
+        _print(watched, arguments.json)
+        return launched.exit_code() or 0
+    from bottletop.tui.app import run_dashboard
+
+    runtime.start()
+    try:
+        return run_dashboard(runtime, log_path=launched.log_path)
+    finally:
+        runtime.stop()
+
+
+# -- demo and rules ------------------------------------------------------------------------------
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    from bottletop import demo
+
+    if arguments.list:
+        for scenario in demo.SCENARIOS:
+            sys.stdout.write(f"{scenario.name:14} {scenario.about}\n")
+        return 0
+    return 0
+
+
+def _rules(arguments: argparse.Namespace) -> int:
+    from bottletop.rules import docs
+
+    if arguments.code is None:
+        sys.stdout.write(docs.listing())
+        return 0
+    explained = docs.explain(arguments.code)
+    if explained is None:
+        raise Refusal(f"no rule {arguments.code!r}; `bottletop rules` lists them")
+    sys.stdout.write(explained)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,112 @@
+"""Watching without a screen: what `report`, `record`, `demo` and `run --no-tui` do."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+from bottletop.report import Watch
+from bottletop.units import seconds_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+    from bottletop.runtime import Runtime
+
+LINGER_JUDGEMENTS = 2
+"""Judgements taken after the target has ended, so that its end is in the picture."""
+
+
+class CannotWatch(Exception):
+    """Sampling itself failed; the message is one line."""
+
+
+@contextlib.contextmanager
+def stop_on_signals(*, outlive_hangup: bool) -> Iterator[threading.Event]:
+    """An event that SIGINT and SIGTERM set; a dropped line (SIGHUP) ends it too, unless outlived.
+
+    A second SIGINT ends the program at once, as people expect.
+    """
+    stop = threading.Event()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        del frame
+        if stop.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before[signal.SIGHUP] = signal.getsignal(signal.SIGHUP)
+    for number in before:
+        ignore = number == signal.SIGHUP and outlive_hangup
+        signal.signal(number, signal.SIG_IGN if ignore else on_signal)
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def watch(
+    runtime: Runtime,
+    *,
+    for_s: float | None,
+    stop: threading.Event,
+    ended: Callable[[], bool] = lambda: False,
+    quiet: bool = False,
+) -> Watch:
+    """Run until the time is up, a signal came, the target ended, or `ended` says so.
+
+    Shows one progress line on stderr when that is a terminal. Raises `CannotWatch`.
+    """
+    runtime.start()
+    show = sys.stderr.isatty() and not quiet
+    linger = LINGER_JUDGEMENTS
+    generation = -1
+    try:
+        while not stop.is_set() and (for_s is None or runtime.watched_s < for_s):
+            left_s = 0.5 if for_s is None else max(0.0, for_s - runtime.watched_s)
+            snapshot = runtime.wait_for_judgement(generation, min(0.5, left_s + 0.01))
+            if runtime.failure is not None:
+                failure = runtime.failure
+                raise CannotWatch(f"sampling failed: {type(failure).__name__}: {failure}")
+            if snapshot.generation == generation:
+                continue
+            generation = snapshot.generation
+            if show:
+                _progress(runtime, for_s)
+            if (snapshot.target is not None and snapshot.target.gone) or ended():
+                linger -= 1
+                if linger <= 0:
+                    break
+    finally:
+        if show:
+            sys.stderr.write("\r\x1b[K")
+        runtime.stop()
+    return finished(runtime)
+
+
+def finished(runtime: Runtime) -> Watch:
+    """The whole watch of a run that was stopped."""
+    snapshot = runtime.snapshot()
+    return Watch(
+        judgement=runtime.summary(),
+        view=snapshot.view,
+        anchor=runtime.anchor,
+        sources=snapshot.sources,
+        target=snapshot.target,
+        watched_s=snapshot.watched_s,
+        simulated=runtime.simulated,
+    )
+
+
+def _progress(runtime: Runtime, for_s: float | None) -> None:
+    verdict = runtime.snapshot().judgement.verdict
+    total = f"/{seconds_text(for_s)}" if for_s is not None else ""
+    line = f"{seconds_text(runtime.watched_s)}{total}  {verdict.state.value}: {verdict.text}"
+    sys.stderr.write(f"\r\x1b[K{line[:78]}")
+    sys.stderr.flush()

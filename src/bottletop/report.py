@@ -1,0 +1,264 @@
+"""The judgement of a whole watch as one JSON object and as plain text, live or from a recording."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from bottletop.model import NS_PER_S, Severity
+from bottletop.stages import StageStat, stage_stats
+from bottletop.tables import Gpu, Process
+from bottletop.text import fit
+from bottletop.units import MISSING, seconds_text, value_text
+
+if TYPE_CHECKING:
+    from bottletop.model import Anchor, Evidence, Finding, Judgement, Source, Target
+    from bottletop.store import View
+
+SCHEMA = 1
+STAGE_WINDOW_S = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """A finished watch: what was judged over all of it, and the last look at the store."""
+
+    judgement: Judgement
+    view: View
+    anchor: Anchor
+    sources: tuple[Source, ...]
+    target: Target | None
+    watched_s: float
+    simulated: str = ""
+    origin: str = ""
+    """The recording that was judged; empty for a live watch."""
+
+
+def exit_code(judgement: Judgement) -> int:
+    """0 when nothing at warn or above was found over the watch, else 1."""
+    return int(any(finding.severity >= Severity.WARN for finding in judgement.findings))
+
+
+def document(watch: Watch) -> dict[str, Any]:
+    """The `--json` object, schema 1. Missing values are null."""
+    verdict = watch.judgement.verdict
+    return {
+        "schema": SCHEMA,
+        "verdict": {
+            "state": verdict.state.value,
+            "code": verdict.code,
+            "text": verdict.text,
+            "causes": [
+                {
+                    "code": cause.code,
+                    "share": round(cause.share, 4),
+                    "confidence": cause.confidence.label,
+                }
+                for cause in verdict.causes
+            ],
+        },
+        "findings": [_finding(finding, watch.anchor) for finding in watch.judgement.findings],
+        "unknown": [
+            {"code": unknown.code, "missing": unknown.missing}
+            for unknown in watch.judgement.unknown
+        ],
+        "target": _target(watch),
+        "stages": [_stage(stat) for stat in _stages(watch)],
+        "sources": [
+            {"name": source.name, "state": source.state.label, "reason": source.reason or None}
+            for source in watch.sources
+        ],
+        "watched_s": round(watch.watched_s, 3),
+        "simulated": watch.simulated or None,
+    }
+
+
+def _finding(finding: Finding, anchor: Anchor) -> dict[str, Any]:
+    since = datetime.fromtimestamp(anchor.wall_at(finding.since_ns) / NS_PER_S, UTC)
+    return {
+        "code": finding.code,
+        "severity": finding.severity.label,
+        "scope": finding.scope,
+        "text": finding.text,
+        "active": finding.active,
+        "active_s": round(finding.active_s, 3),
+        "since": since.isoformat(timespec="milliseconds"),
+        "since_mono_s": round(finding.since_ns / NS_PER_S, 3),
+        "lost_gpu_s_per_s": finding.lost_gpu_s_per_s,
+        "evidence": [
+            {
+                "metric": item.metric,
+                "entity": item.entity,
+                "value": item.value,
+                "unit": item.unit,
+                "threshold": item.threshold,
+            }
+            for item in finding.evidence
+        ],
+        "advice": finding.advice,
+        "refuted_by": finding.refuted_by,
+        "next_check": finding.next_check,
+    }
+
+
+def _target(watch: Watch) -> dict[str, Any] | None:
+    target = watch.target
+    if target is None:
+        return None
+    processes = []
+    for process in target.processes:
+        threads = watch.view.last(Process.threads, process.id.key)
+        processes.append(
+            {
+                "pid": process.id.pid,
+                "role": process.role,
+                "threads": threads if isinstance(threads, int) else None,
+            }
+        )
+    return {"pid": target.root.pid, "name": target.name, "processes": processes}
+
+
+def _stages(watch: Watch) -> list[StageStat]:
+    return stage_stats(watch.view, min(STAGE_WINDOW_S, max(watch.watched_s, 1)))
+
+
+def _stage(stat: StageStat) -> dict[str, Any]:
+    return {
+        "name": stat.name,
+        "source": stat.source,
+        "mean_s": stat.mean_s,
+        "p95_s": stat.p95_s,
+        "calls_per_s": stat.calls_per_s,
+        "occupancy": stat.occupancy,
+        "share": stat.share,
+        "in_flight": stat.in_flight,
+    }
+
+
+# -- plain text --------------------------------------------------------------------------------
+
+
+def text(watch: Watch, width: int = 80) -> str:
+    """The same for people: verdict first, then evidence, then what could not be seen."""
+    parts = [_head(watch), _verdict(watch)]
+    gpus = _gpus(watch)
+    if gpus:
+        parts.append(gpus)
+    stages = _stages(watch)
+    if stages:
+        parts.append(_stage_table(stages))
+    parts.extend(_finding_text(finding, width) for finding in watch.judgement.findings)
+    missing = _missing(watch)
+    if missing:
+        parts.append(missing)
+    return "\n\n".join(parts) + "\n"
+
+
+def _head(watch: Watch) -> str:
+    what = watch.origin or "watched"
+    line = f"bottletop: {what} {seconds_text(watch.watched_s)}"
+    if watch.target is not None:
+        line += f" of {watch.target.name} (pid {watch.target.root.pid})"
+        if watch.target.gone:
+            line += ", which has ended"
+    return f"{line}  [{watch.simulated}]" if watch.simulated else line
+
+
+def _verdict(watch: Watch) -> str:
+    verdict = watch.judgement.verdict
+    lines = [f"VERDICT  {verdict.state.value}: {verdict.text}"]
+    lines.extend(
+        f"         {cause.share:4.0%}  {cause.code}  ({cause.confidence.label} confidence)"
+        for cause in verdict.causes
+    )
+    return "\n".join(lines)
+
+
+def _gpus(watch: Watch) -> str:
+    view = watch.view
+    lines = []
+    for key in view.keys(Gpu):
+        cells = [
+            value_text(view.last(metric, key), metric.unit)
+            for metric in (Gpu.util_pct, Gpu.power_w, Gpu.sm_clock_mhz, Gpu.temp_c)
+        ]
+        used = value_text(view.last(Gpu.mem_used_bytes, key), "B")
+        index = value_text(view.last(Gpu.index, key), "")
+        model = view.text(Gpu.model, key) or MISSING
+        lines.append(f"GPU {index}  {model}  {'  '.join(cells)}  {used} used  (at the end)")
+    return "\n".join(lines)
+
+
+def _stage_table(stages: list[StageStat]) -> str:
+    rows = [("STAGE", "MEAN", "P95", "CALLS/S", "OCCUPANCY", "SHARE", "SOURCE")]
+    rows.extend(
+        (
+            stat.name,
+            value_text(stat.mean_s, "s"),
+            value_text(stat.p95_s, "s"),
+            value_text(stat.calls_per_s, ""),
+            value_text(stat.occupancy, ""),
+            MISSING if stat.share is None else f"{stat.share:.0%}",
+            stat.source,
+        )
+        for stat in stages
+    )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    widths[0] = min(widths[0], 30)
+    return "\n".join(
+        "  ".join(
+            fit(cell, width, right=0 < column < len(row) - 1)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
+
+
+def _finding_text(finding: Finding, width: int) -> str:
+    state = "active" if finding.active else "ended"
+    lines = [
+        f"{finding.severity.label.upper():6} {finding.code}  ({state}, {seconds_text(finding.active_s)})",
+        f"       {finding.text}",
+    ]
+    lines.extend(f"       - {_evidence_text(item)}" for item in finding.evidence)
+    for label, content in (
+        ("do", finding.advice),
+        ("check", finding.next_check),
+        ("wrong if", finding.refuted_by),
+    ):
+        if content:
+            lines.append(_wrapped(f"       {label}: ", content, width))
+    return "\n".join(lines)
+
+
+def _evidence_text(item: Evidence) -> str:
+    line = f"{item.metric} {value_text(item.value, item.unit)}"
+    if item.threshold is not None:
+        line += f" (threshold {value_text(item.threshold, item.unit)})"
+    return line
+
+
+def _wrapped(lead: str, content: str, width: int) -> str:
+    lines, line = [], lead
+    for word in content.split():
+        if len(line) + len(word) + 1 > width and line.strip() and line != lead:
+            lines.append(line.rstrip())
+            line = " " * len(lead)
+        line += word + " "
+    lines.append(line.rstrip())
+    return "\n".join(lines)
+
+
+def _missing(watch: Watch) -> str:
+    lines = [
+        f"source {source.name}: {source.state.label}: {source.reason}"
+        for source in watch.sources
+        if source.state.label not in ("ok",)
+    ]
+    lines.extend(
+        f"rule {unknown.code} not judged: {unknown.missing}" for unknown in watch.judgement.unknown
+    )
+    if watch.target is not None:
+        lines.extend(watch.target.notes)
+    return "NOT SEEN\n" + "\n".join(f"  {line}" for line in lines) if lines else ""

@@ -1,0 +1,277 @@
+"""A live run: schedules, times and isolates collectors, judges once a second, hands out snapshots.
+
+Everything happens on one thread with its own asyncio loop, never the screen's: a stalled terminal
+cannot stall sampling. A collector whose calls may block is read in a daemon thread of its own; when
+it is late, the others go on without it, and nothing ever waits for it, quitting included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from bottletop.clock import anchor
+from bottletop.collectors.base import Context, RuntimeStats
+from bottletop.model import (
+    NO_VERDICT,
+    NS_PER_S,
+    Judgement,
+    ProcessId,
+    Sample,
+    Source,
+    SourceState,
+    Target,
+)
+from bottletop.rules.engine import Engine
+from bottletop.snapshot import Snapshot
+from bottletop.sources import SourceRunner
+from bottletop.store import Store
+from bottletop.tables import SourceHealth
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from bottletop.clock import Clock
+    from bottletop.collectors.base import CollectorFactory
+    from bottletop.roots import Roots
+    from bottletop.rules.base import Limits
+    from bottletop.session.writer import Recorder
+
+EVALUATE_EVERY_S = 1.0
+GRACE_S = 0.25
+"""How long a tick waits for its sources before it judges without the late ones."""
+LATE_TICK_S = 0.25
+RECORD_PAST_S = 300
+STOP_WAIT_S = 1.0
+
+
+class Runtime:
+    """Runs collectors, store, engine and recorder; a `LiveFeed` for screens.
+
+    `start` returns at once; `stop` returns within about `STOP_WAIT_S` whatever the collectors do.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        roots: Roots,
+        collectors: Iterable[CollectorFactory],
+        find_target: Callable[[Roots, ProcessId], Target],
+        limits: Limits,
+        host: str,
+        root_process: ProcessId | None = None,
+        simulated: str = "",
+        recorder_factory: Callable[[str, Runtime], Recorder] | None = None,
+    ) -> None:
+        self.clock = clock
+        self.roots = roots
+        self.host = host
+        self.simulated = simulated
+        self.anchor = anchor(clock)
+        self.store = Store()
+        self.limits = limits
+        self.engine = Engine(limits=limits)
+        self.stats = RuntimeStats()
+        self._find_target = find_target
+        self._root_process = root_process
+        self._target: Target | None = None
+        self._recorder_factory = recorder_factory
+        self._recorder: Recorder | None = None
+        self._recorder_lock = threading.Lock()
+        self._evaluations: deque[tuple[int, Judgement]] = deque(maxlen=RECORD_PAST_S)
+        self._started_ns = clock.monotonic_ns()
+        context = Context(clock=clock, roots=roots, target=lambda: self._target, stats=self.stats)
+        self._sources = [SourceRunner(make(context), clock, self._ingest) for make in collectors]
+        self._judgement = Judgement(self._started_ns, NO_VERDICT)
+        self._generation = 0
+        self._snapshot = self._picture()
+        self._stop = threading.Event()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self.failure: BaseException | None = None
+
+    # -- life -------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start sampling in a thread of its own."""
+        self._thread = threading.Thread(target=self._run, name="bottletop-runtime", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop sampling, close the recording, let collectors go. Never waits for a hung call."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(STOP_WAIT_S)
+        with self._recorder_lock:
+            recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            recorder.close(STOP_WAIT_S)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._loop())
+        except Exception as error:
+            # Kept for whoever started us: a dead sampler must never look like a quiet host.
+            self.failure = error
+            with self._changed:
+                self._changed.notify_all()
+
+    async def _loop(self) -> None:
+        for source in self._sources:
+            source.open()
+        start_ns = self.clock.monotonic_ns()
+        period_ns = round(self._base_period_s() * NS_PER_S)
+        per_judgement = max(1, round(EVALUATE_EVERY_S * NS_PER_S / period_ns))
+        beat = 0
+        while not self._stop.is_set():
+            await self.beat(evaluate=beat % per_judgement == 0)
+            beat += 1
+            now_ns = self.clock.monotonic_ns()
+            due_ns = start_ns + beat * period_ns
+            if now_ns - due_ns > LATE_TICK_S * NS_PER_S:
+                # Suspended or starved: skip what was missed rather than run it in a burst.
+                self.stats.late_ticks += 1
+                beat = (now_ns - start_ns) // period_ns + 1
+                due_ns = start_ns + beat * period_ns
+            await self._sleep_until(due_ns)
+        for source in self._sources:
+            source.close()
+
+    async def _sleep_until(self, due_ns: int) -> None:
+        while not self._stop.is_set():
+            left_s = (due_ns - self.clock.monotonic_ns()) / NS_PER_S
+            if left_s <= 0:
+                return
+            await asyncio.sleep(min(left_s, 0.25))
+
+    def _base_period_s(self) -> float:
+        return min([EVALUATE_EVERY_S, *(source.period_s for source in self._sources)])
+
+    # -- one beat ---------------------------------------------------------------------------
+
+    async def beat(self, *, evaluate: bool) -> None:
+        """Read every source that is due; on a judging beat, judge and publish a picture."""
+        if evaluate:
+            self._follow_target()
+        due = [source for source in self._sources if source.is_due()]
+        tasks = [asyncio.ensure_future(source.read()) for source in due]
+        if tasks:
+            await asyncio.wait(tasks, timeout=GRACE_S)
+        if evaluate:
+            self._judge()
+
+    def _follow_target(self) -> None:
+        if self._root_process is not None:
+            self._target = self._find_target(self.roots, self._root_process)
+
+    def _ingest(self, sample: Sample) -> None:
+        arrival = self.store.ingest(sample)
+        recorder = self._recorder
+        if recorder is not None:
+            recorder.sample(arrival, sample)
+
+    def _judge(self) -> None:
+        self._ingest(self._health_sample())
+        before_ns = self.clock.monotonic_ns()
+        judgement = self.engine.evaluate(self.store.view(before_ns))
+        self.stats.engine_s = (self.clock.monotonic_ns() - before_ns) / NS_PER_S
+        self._judgement = judgement
+        self._evaluations.append((self.store.arrivals, judgement))
+        recorder = self._recorder
+        if recorder is not None:
+            recorder.evaluated(self.store.arrivals, judgement)
+        self._generation += 1
+        self._snapshot = self._picture()
+        with self._changed:
+            self._changed.notify_all()
+
+    def _health_sample(self) -> Sample:
+        now_ns = self.clock.monotonic_ns()
+        rows = tuple(source.health_row(now_ns) for source in self._sources)
+        return Sample("runtime", SourceHealth, now_ns, 0, rows)
+
+    # -- what others see --------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """The newest picture. Cheap, never blocks."""
+        return self._snapshot
+
+    def wait_for_judgement(self, after: int, timeout_s: float) -> Snapshot:
+        """Block until a picture newer than generation `after` is there, or the time is up."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._snapshot.generation > after or self.failure is not None, timeout_s
+            )
+        return self._snapshot
+
+    def sources(self) -> tuple[Source, ...]:
+        """Health of every source right now, late ones with their age."""
+        now_ns = self.clock.monotonic_ns()
+        return tuple(source.report(now_ns) for source in self._sources)
+
+    def summary(self) -> Judgement:
+        """The judgement over the whole watch."""
+        return self.engine.summary()
+
+    @property
+    def watched_s(self) -> float:
+        """Seconds since the run began."""
+        return (self.clock.monotonic_ns() - self._started_ns) / NS_PER_S
+
+    def _picture(self) -> Snapshot:
+        now_ns = self._judgement.t_ns
+        recorder = self._recorder
+        return Snapshot(
+            generation=self._generation,
+            view=self.store.view(now_ns),
+            anchor=self.anchor,
+            judgement=self._judgement,
+            host=self.host,
+            sources=self.sources(),
+            target=self._target,
+            simulated=self.simulated,
+            recording=recorder.status() if recorder is not None else None,
+            watched_s=(now_ns - self._started_ns) / NS_PER_S,
+        )
+
+    # -- what a screen may ask for ----------------------------------------------------------
+
+    def attach(self, pid: int) -> None:
+        """Watch another process tree. Raises ValueError with one line that says why not."""
+        target = self._find_target(self.roots, ProcessId(pid, 0))
+        if target.gone:
+            raise ValueError(f"no process {pid}")
+        self._root_process, self._target = target.root, target
+        self.engine = Engine(limits=self.limits)
+
+    def start_recording(self, path: str) -> None:
+        """Record to `path`, beginning with what the rings still hold. Raises OSError."""
+        if self._recorder_factory is None:
+            raise OSError("this run cannot record")
+        with self._recorder_lock:
+            if self._recorder is not None:
+                raise OSError(f"already recording to {self._recorder.status().path}")
+            recorder = self._recorder_factory(path, self)
+            since_ns = self.clock.monotonic_ns() - RECORD_PAST_S * NS_PER_S
+            judged = deque(self._evaluations)
+            for arrival, sample in self.store.recent(since_ns):
+                while judged and judged[0][0] < arrival:
+                    recorder.evaluated(*judged.popleft())
+                recorder.sample(arrival, sample)
+            for arrival, judgement in judged:
+                recorder.evaluated(arrival, judgement)
+            self._recorder = recorder
+
+    def stop_recording(self) -> str:
+        """Close the recording and return its path. Raises OSError when there is none."""
+        with self._recorder_lock:
+            recorder, self._recorder = self._recorder, None
+        if recorder is None:
+            raise OSError("not recording")
+        path = recorder.status().path
+        recorder.close(STOP_WAIT_S)
+        return path
