@@ -47,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
     """Build the parser of all commands."""
     top = argparse.ArgumentParser(
         prog="bottletop",
-        description="Says why inference on this GPU host is slow. Without a command: the live host.",
+        description="Says why inference on this GPU host is slow. No command: the live host.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,6 +1,6 @@
-"""The `bottletop` command. Imports only what the chosen command needs: start-up is part of the tool.
+"""The `bottletop` command. Imports only what the chosen command needs, so that it starts fast.
 
-Whatever a person may get wrong ends in one line on stderr and exit code 2 or 3, never a traceback.
+What a person may get wrong ends in one line on stderr and exit code 2 or 3, never a traceback.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from bottletop.arguments import parser
 
@@ -229,14 +229,13 @@ def _run(arguments: argparse.Namespace) -> int:
         raise Refusal("--json needs --no-tui")
     if not arguments.no_tui:
         _require_terminal("use `bottletop run --no-tui`")
-    from bottletop.attach import identify
     from bottletop.launch import CannotLaunch, launch
 
     try:
         launched = launch(command, log_path=arguments.log)
     except CannotLaunch as error:
         raise Refusal(str(error), CANNOT_WATCH) from None
-    runtime = _runtime(root_process=identify_or_none(launched.pid))
+    runtime = _runtime(root_process=_process_of(launched.pid, None))
     sys.stderr.write(f"bottletop: output of pid {launched.pid} goes to {launched.log_path}\n")
     if arguments.no_tui:
         from bottletop.headless import stop_on_signals, watch

@@ -217,8 +217,9 @@ def _stage_table(stages: list[StageStat]) -> str:
 
 def _finding_text(finding: Finding, width: int) -> str:
     state = "active" if finding.active else "ended"
+    span = seconds_text(finding.active_s)
     lines = [
-        f"{finding.severity.label.upper():6} {finding.code}  ({state}, {seconds_text(finding.active_s)})",
+        f"{finding.severity.label.upper():6} {finding.code}  ({state}, {span})",
         f"       {finding.text}",
     ]
     lines.extend(f"       - {_evidence_text(item)}" for item in finding.evidence)

@@ -8,7 +8,6 @@ it is late, the others go on without it, and nothing ever waits for it, quitting
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from collections import deque
 from typing import TYPE_CHECKING
@@ -22,7 +21,6 @@ from bottletop.model import (
     ProcessId,
     Sample,
     Source,
-    SourceState,
     Target,
 )
 from bottletop.rules.engine import Engine
@@ -85,7 +83,7 @@ class Runtime:
         self._evaluations: deque[tuple[int, Judgement]] = deque(maxlen=RECORD_PAST_S)
         self._started_ns = clock.monotonic_ns()
         context = Context(clock=clock, roots=roots, target=lambda: self._target, stats=self.stats)
-        self._sources = [SourceRunner(make(context), clock, self._ingest) for make in collectors]
+        self.runners = [SourceRunner(make(context), clock, self._ingest) for make in collectors]
         self._judgement = Judgement(self._started_ns, NO_VERDICT)
         self._generation = 0
         self._snapshot = self._picture()
@@ -121,7 +119,7 @@ class Runtime:
                 self._changed.notify_all()
 
     async def _loop(self) -> None:
-        for source in self._sources:
+        for source in self.runners:
             source.open()
         start_ns = self.clock.monotonic_ns()
         period_ns = round(self._base_period_s() * NS_PER_S)
@@ -138,7 +136,7 @@ class Runtime:
                 beat = (now_ns - start_ns) // period_ns + 1
                 due_ns = start_ns + beat * period_ns
             await self._sleep_until(due_ns)
-        for source in self._sources:
+        for source in self.runners:
             source.close()
 
     async def _sleep_until(self, due_ns: int) -> None:
@@ -149,7 +147,7 @@ class Runtime:
             await asyncio.sleep(min(left_s, 0.25))
 
     def _base_period_s(self) -> float:
-        return min([EVALUATE_EVERY_S, *(source.period_s for source in self._sources)])
+        return min([EVALUATE_EVERY_S, *(source.period_s for source in self.runners)])
 
     # -- one beat ---------------------------------------------------------------------------
 
@@ -157,7 +155,7 @@ class Runtime:
         """Read every source that is due; on a judging beat, judge and publish a picture."""
         if evaluate:
             self._follow_target()
-        due = [source for source in self._sources if source.is_due()]
+        due = [source for source in self.runners if source.is_due()]
         tasks = [asyncio.ensure_future(source.read()) for source in due]
         if tasks:
             await asyncio.wait(tasks, timeout=GRACE_S)
@@ -191,7 +189,7 @@ class Runtime:
 
     def _health_sample(self) -> Sample:
         now_ns = self.clock.monotonic_ns()
-        rows = tuple(source.health_row(now_ns) for source in self._sources)
+        rows = tuple(source.health_row(now_ns) for source in self.runners)
         return Sample("runtime", SourceHealth, now_ns, 0, rows)
 
     # -- what others see --------------------------------------------------------------------
@@ -211,7 +209,7 @@ class Runtime:
     def sources(self) -> tuple[Source, ...]:
         """Health of every source right now, late ones with their age."""
         now_ns = self.clock.monotonic_ns()
-        return tuple(source.report(now_ns) for source in self._sources)
+        return tuple(source.report(now_ns) for source in self.runners)
 
     def summary(self) -> Judgement:
         """The judgement over the whole watch."""
