@@ -1,0 +1,7 @@
+"""Scenarios that anyone can run: real slow processes, and a simulated GPU that follows them."""
+
+from __future__ import annotations
+
+from bottletop.demo.scenarios import SCENARIOS, Scenario, find, reached
+
+__all__ = ["SCENARIOS", "Scenario", "find", "reached"]
