@@ -52,3 +52,15 @@ def read_bytes(path: str, limit: int = MAX_READ_BYTES) -> bytes:
     finally:
         os.close(fd)
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def read_record(path: str, size: int = 4096) -> bytes:
+    """Read a file that the kernel writes as one record with a single read. Raises OSError.
+
+    For /proc/PID/stat and its like; a table such as /proc/diskstats needs `read_bytes`.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        return os.read(fd, size)
+    finally:
+        os.close(fd)

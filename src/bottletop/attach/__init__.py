@@ -1,0 +1,19 @@
+"""From what a person types (a pid, a name) to the process tree that is watched."""
+
+from __future__ import annotations
+
+from bottletop.attach.candidates import Candidate, identify, list_processes, resolve
+from bottletop.attach.errors import NoSuchProcess, NotAttachable, NotPermitted
+from bottletop.attach.tree import TargetFinder, find_target
+
+__all__ = [
+    "Candidate",
+    "NoSuchProcess",
+    "NotAttachable",
+    "NotPermitted",
+    "TargetFinder",
+    "find_target",
+    "identify",
+    "list_processes",
+    "resolve",
+]
