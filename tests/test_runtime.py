@@ -9,7 +9,7 @@ import pytest
 
 from bottletop.clock import ManualClock
 from bottletop.collectors.base import Collector, Context, Unavailable
-from bottletop.model import NS_PER_S, ProcessId, Sample, Source, SourceState, Table, Target
+from bottletop.model import NS_PER_S, Sample, Source, SourceState, Table
 from bottletop.roots import Roots
 from bottletop.rules.base import Limits
 from bottletop.runtime import Runtime
@@ -83,16 +83,11 @@ def _fresh_classes() -> Iterator[None]:
     Hanging.gate.set()
 
 
-def no_target(roots: Roots, root: ProcessId) -> Target:
-    raise AssertionError("no target in these tests")
-
-
 def runtime(clock: ManualClock, *kinds: type[Steady]) -> Runtime:
     return Runtime(
         clock=clock,
         roots=Roots(),
         collectors=kinds,
-        find_target=no_target,
         limits=Limits(),
         host="test",
     )

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bottletop import __version__
-from bottletop.attach import find_target
 from bottletop.clock import SystemClock
 from bottletop.collectors import COLLECTORS
 from bottletop.config import ConfigError, default_path, load
@@ -69,7 +68,6 @@ def live_runtime(
         clock=SystemClock(),
         roots=roots,
         collectors=collectors,
-        find_target=find_target,
         limits=limits_from_config(),
         host=host_name(roots),
         root_process=root_process,

@@ -12,13 +12,13 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
+from bottletop.attach import NotAttachable, TargetFinder, identify
 from bottletop.clock import anchor
 from bottletop.collectors.base import Context, RuntimeStats
 from bottletop.model import (
     NO_VERDICT,
     NS_PER_S,
     Judgement,
-    ProcessId,
     Sample,
     Source,
     Target,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from bottletop.clock import Clock
     from bottletop.collectors.base import CollectorFactory
+    from bottletop.model import ProcessId
     from bottletop.roots import Roots
     from bottletop.rules.base import Limits
     from bottletop.session.writer import Recorder
@@ -58,7 +59,6 @@ class Runtime:
         clock: Clock,
         roots: Roots,
         collectors: Iterable[CollectorFactory],
-        find_target: Callable[[Roots, ProcessId], Target],
         limits: Limits,
         host: str,
         root_process: ProcessId | None = None,
@@ -74,7 +74,7 @@ class Runtime:
         self.limits = limits
         self.engine = Engine(limits=limits)
         self.stats = RuntimeStats()
-        self._find_target = find_target
+        self._find_target = TargetFinder()
         self._root_process = root_process
         self._target: Target | None = None
         self._recorder_factory = recorder_factory
@@ -240,10 +240,12 @@ class Runtime:
 
     def attach(self, pid: int) -> None:
         """Watch another process tree. Raises ValueError with one line that says why not."""
-        target = self._find_target(self.roots, ProcessId(pid, 0))
-        if target.gone:
-            raise ValueError(f"no process {pid}")
-        self._root_process, self._target = target.root, target
+        try:
+            root = identify(self.roots, pid)
+        except NotAttachable as error:
+            raise ValueError(str(error)) from None
+        self._find_target = TargetFinder()
+        self._root_process = root
         self.engine = Engine(limits=self.limits)
 
     def start_recording(self, path: str) -> None:
