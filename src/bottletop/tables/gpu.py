@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from bottletop.model import Table, counter, enumeration, gauge, text
 
-HEALTH = {0: "ok", 1: "lost", 2: "reset required"}
+OK, LOST, RESET_REQUIRED, NO_ACCESS = range(4)
+HEALTH = {OK: "ok", LOST: "lost", RESET_REQUIRED: "reset required", NO_ACCESS: "no access"}
 ON_OFF = {0: "off", 1: "on"}
+MEMORY_INFO = {1: "v1", 2: "v2"}
 
 CLOCK_EVENT_REASONS = {
     0x001: "gpu idle",
@@ -102,12 +104,29 @@ class Gpu(Table):
     pcie_rx_bytes = counter("B", "bytes into the GPU over PCIe (host to device)")
     pcie_tx_bytes = counter("B", "bytes out of the GPU over PCIe (device to host)")
     sample_interval_s = gauge(
-        "s", "calibrated interval of the driver's utilisation buffer", quantum=0.001
+        "s",
+        "calibrated distance of the utilisation samples: the driver's window where it buffers,"
+        " our period where it does not",
+        quantum=0.001,
     )
-    stamp_domain = text("clock of the driver's buffer stamps: boot or epoch")
+    stamp_domain = text(
+        "clock of the driver's buffer stamps, boot or epoch; polled where it keeps no buffer"
+    )
     mig = enumeration(
         ON_OFF, "MIG mode; utilisation of a MIG-enabled GPU is not available from here"
     )
+    power_interval_s = gauge("s", "calibrated distance of the power samples", quantum=0.001)
+    clock_interval_s = gauge("s", "calibrated distance of the clock samples", quantum=0.001)
+    stamp_correction_s = gauge(
+        "s",
+        "what was added to the buffer stamps where the driver's clock had drifted from ours",
+        quantum=0.001,
+    )
+    mem_info = enumeration(
+        MEMORY_INFO, "which memory call answered; v1 counts the driver's reserve as used"
+    )
+    processes = gauge("", "processes with a compute context; absent says why there is no list")
+    compute_capability = text('CUDA compute capability, such as "9.0"')
 
 
 class GpuUtilSample(Table):

@@ -1,0 +1,163 @@
+"""NVIDIA GPUs through NVML and the real nvidia-ml-py. Fills the `gpu` tables.
+
+One thread talks to the driver: the collector is `blocking`, so the runtime gives it a lane of its
+own. What moves is read each second, what hardly moves every five, what never moves once. NVML alone
+decides whether NVML exists.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from bottletop.collectors.base import Unavailable
+from bottletop.model import NS_PER_S, Absent, Metric, Row, Sample, State, Table, Value
+from bottletop.roots import read_bytes
+from bottletop.tables.gpu import (
+    LOST,
+    Gpu,
+    GpuClockSample,
+    GpuPowerSample,
+    GpuProcess,
+    GpuUtilSample,
+)
+from bottletop.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bottletop.collectors.base import Context
+    from bottletop.collectors.gpu_device import Device, Reads
+    from bottletop.collectors.gpu_driver import Driver
+
+FINEST_PER_GPU_S = 0.005
+"""Power and clock samples closer than this times the number of GPUs are averaged: the stores and
+recordings of a big host see some 400 rows a second, a host with a few GPUs loses nothing."""
+MAX_GPUS = 64
+
+_UNLISTED = Absent(State.LOST, "the driver no longer lists it")
+
+
+class GpuCollector:
+    """Reads every GPU that the NVIDIA driver lists. A lost one is shown lost, the others live."""
+
+    name: ClassVar[str] = "gpu"
+    tables: ClassVar[tuple[type[Table], ...]] = (
+        Gpu,
+        GpuUtilSample,
+        GpuPowerSample,
+        GpuClockSample,
+        GpuProcess,
+    )
+    period_s: ClassVar[float] = 1.0
+    blocking: ClassVar[bool] = True
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._clock = context.clock
+        self._driver: Driver | None = None
+        self._devices: list[Device] = []
+        self._seen: dict[str, dict[Metric, Value]] = {}
+        """Facts of every GPU ever read, by UUID: one that leaves the list is shown as lost."""
+        self._processes_due_ns = 0
+
+    def open(self) -> None:
+        """Initialise the driver and list its GPUs. Raises `Unavailable` saying what to do."""
+        # Imports nvidia-ml-py, which takes 20-40 ms: here it costs nobody their first frame.
+        from bottletop.collectors.gpu_device import Device
+        from bottletop.collectors.gpu_driver import Driver
+
+        self.close()
+        driver = Driver(self._clock, self._context.roots, self._context.stats)
+        driver.open()
+        try:
+            count = driver.call("nvmlDeviceGetCount")
+            if isinstance(count, Absent):
+                raise Unavailable(f"the NVIDIA driver does not count its GPUs: {count.reason}")
+            if count == 0:
+                raise Unavailable(
+                    "the NVIDIA driver runs but lists no GPU: in a container give it one"
+                    " (docker run --gpus all), else look at `lspci` and the kernel log"
+                )
+            version = driver.call("nvmlSystemGetDriverVersion")
+        except Unavailable:
+            driver.close()
+            raise
+        count = min(int(count), MAX_GPUS)
+        facts: dict[Metric, Value] = {
+            Gpu.driver: version if isinstance(version, Absent) else clean(version)
+        }
+        self._devices = [
+            Device(driver, self._clock, index, facts, FINEST_PER_GPU_S * count)
+            for index in range(count)
+        ]
+        self._driver = driver
+        self._processes_due_ns = 0
+
+    def close(self) -> None:
+        """Shut the driver down. Never raises, may be called twice."""
+        driver, self._driver = self._driver, None
+        self._devices = []
+        if driver is not None:
+            driver.close()
+
+    def read(self) -> Sequence[Sample]:
+        """Read all GPUs once. Raises `Unavailable` when the driver itself has gone."""
+        driver = self._driver
+        if driver is None:
+            raise Unavailable("the NVIDIA driver is not open")
+        began_ns = self._clock.monotonic_ns()
+        listing = began_ns >= self._processes_due_ns
+        if listing:
+            self._processes_due_ns = began_ns + round(GpuProcess.period_s * NS_PER_S)
+        try:
+            reads = [device.read(list_processes=listing) for device in self._devices]
+        except Unavailable:
+            self.close()  # here, in the thread that may block
+            raise
+        driver.end_read()
+        ended_ns = self._clock.monotonic_ns()
+        samples = self._samples(reads, ended_ns, ended_ns - began_ns)
+        if listing:
+            rows = self._process_rows(ended_ns)
+            samples.append(Sample(self.name, GpuProcess, ended_ns, ended_ns - began_ns, rows))
+        return samples
+
+    def _samples(self, reads: list[Reads], t_ns: int, took_ns: int) -> list[Sample]:
+        rows = [read.gpu for read in reads]
+        for device in self._devices:
+            if device.known:
+                self._seen[device.uuid] = device.facts
+        for uuid in self._seen.keys() - {row.key for row in rows}:
+            facts = {**self._seen[uuid], Gpu.health: LOST, Gpu.util_pct: _UNLISTED}
+            rows.append(Gpu.row(uuid, t_ns, facts))
+        streams: list[tuple[type[Table], list[Row]]] = [
+            (Gpu, rows),
+            (GpuUtilSample, [row for read in reads for row in read.util]),
+            (GpuPowerSample, [row for read in reads for row in read.power]),
+            (GpuClockSample, [row for read in reads for row in read.clock]),
+        ]
+        return [Sample(self.name, table, t_ns, took_ns, tuple(rows)) for table, rows in streams]
+
+    def _process_rows(self, t_ns: int) -> tuple[Row, ...]:
+        return tuple(
+            GpuProcess.row(
+                f"{device.uuid}/{pid}",
+                t_ns,
+                {
+                    GpuProcess.gpu: device.uuid,
+                    GpuProcess.pid: pid,
+                    GpuProcess.process: self._name_of(pid),
+                    GpuProcess.mem_bytes: mem_bytes,
+                    GpuProcess.sm_util_pct: sm_util_pct,
+                },
+            )
+            for device in self._devices
+            for pid, (mem_bytes, sm_util_pct) in device.processes.found.items()
+        )
+
+    def _name_of(self, pid: int) -> Value:
+        """The process's name. The driver's PIDs are the host's; a container may not see them."""
+        try:
+            return clean(read_bytes(f"{self._context.roots.proc}/{pid}/comm", 64))
+        except OSError:
+            return Absent.unsupported("not seen here: it ended, or runs in another container")
