@@ -13,6 +13,7 @@ import contextlib
 import os
 import queue
 import random
+import shutil
 import signal
 import sys
 import threading
@@ -23,18 +24,25 @@ from typing import TYPE_CHECKING
 from bottletop.demo import work
 from bottletop.demo.device import Device
 from bottletop.demo.disk import CannotStarve, DataFile, batch_bytes
+from bottletop.demo.handshake import EXIT_CANNOT, READY
+from bottletop.demo.torch_device import NoRealGpu, TorchDevice
 from bottletop.probe import stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
+    from typing import Protocol
 
-READY = "ready"
-EXIT_CANNOT = 3
+    class Forward(Protocol):
+        """Something that runs forward passes."""
+
+        def forward(self, seconds: float) -> None: ...
+
+
 SEED = 20240229
 
 
-def inline(device: Device, turns: Iterator[None], options: argparse.Namespace) -> None:
+def inline(device: Forward, turns: Iterator[None], options: argparse.Namespace) -> None:
     """Preprocess a batch on one core, then run it: while one works, the other waits."""
     del options
     requests = work.make_requests(16, SEED)
@@ -52,21 +60,21 @@ def inline(device: Device, turns: Iterator[None], options: argparse.Namespace) -
         del tensors, tokens
 
 
-def from_disk(device: Device, turns: Iterator[None], options: argparse.Namespace) -> None:
+def from_disk(device: Forward, turns: Iterator[None], options: argparse.Namespace) -> None:
     """Read each batch straight from the disk, then run it."""
-    data = DataFile(options.folder)
+    data = DataFile(options.workspace)
     try:
         data.measure(0.1)
-        size = batch_bytes(data.measure(), read_s=0.65)
+        size = batch_bytes(data.measure(), read_s=0.7)
         for _ in turns:
             with stage("read"):
                 data.read(size)
-            device.forward(0.45)
+            device.forward(0.48)
     finally:
         data.close()
 
 
-def on_request(device: Device, turns: Iterator[None], options: argparse.Namespace) -> None:
+def on_request(device: Forward, turns: Iterator[None], options: argparse.Namespace) -> None:
     """Serve requests that come at random moments; between them there is nothing to do."""
     del options
     rng = random.Random(SEED)
@@ -85,17 +93,19 @@ def on_request(device: Device, turns: Iterator[None], options: argparse.Namespac
             zlib.crc32(text.encode())
 
 
-def prefetching(device: Device, turns: Iterator[None], options: argparse.Namespace) -> None:
+def prefetching(device: Forward, turns: Iterator[None], options: argparse.Namespace) -> None:
     """Keep the device busy: a second thread prepares the next batches while one runs."""
-    # Incompressible enough that unpacking takes time; zlib lets the other thread run meanwhile.
-    packed = zlib.compress(random.Random(SEED).randbytes(3 * 1024**2), 1)
+    # Bytes with little to repeat, so that unpacking takes time; zlib lets the other thread run.
+    plain = bytes(random.Random(SEED).choices(range(48), k=200_000)) * 60
+    packed, size = zlib.compress(plain, 1), len(plain)
+    del plain
     ready: queue.Queue[bytes] = queue.Queue(maxsize=3)
     end = threading.Event()
 
     def prepare() -> None:
         while not end.is_set():
             with stage("decode"):
-                batch = zlib.decompress(packed)
+                batch = zlib.decompress(packed, bufsize=size)
             while not end.is_set():
                 with contextlib.suppress(queue.Full):
                     ready.put(batch, timeout=0.5)
@@ -113,7 +123,7 @@ def prefetching(device: Device, turns: Iterator[None], options: argparse.Namespa
         loader.join(2.0)
 
 
-PROGRAMS: dict[str, Callable[[Device, Iterator[None], argparse.Namespace], None]] = {
+PROGRAMS: dict[str, Callable[[Forward, Iterator[None], argparse.Namespace], None]] = {
     "inline": inline,
     "from-disk": from_disk,
     "on-request": on_request,
@@ -139,20 +149,25 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("program", choices=sorted(PROGRAMS))
     parser.add_argument("--parent", type=int, default=os.getppid(), help="ends when it is gone")
     parser.add_argument("--seconds", type=float, default=3600.0, help="ends after this time")
-    parser.add_argument("--folder", default=".", help="where a data file may be written")
+    parser.add_argument("--workspace", required=True, help="folder of this run; gone after it")
     parser.add_argument("--pass-s", type=float, default=0.25, help="length of a forward pass")
     parser.add_argument("--spin", action="store_true", help="poll while the device works")
     parser.add_argument("--share", default="", metavar="FILE", help="lock of a shared device")
+    parser.add_argument("--torch", action="store_true", help="run on a real GPU")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGINT, _end)
-    device = Device(spin=options.spin, shared_lock=options.share)
     turns = turns_until(options.parent, time.monotonic() + options.seconds)
     try:
+        device: Forward = TorchDevice() if options.torch else Device(options.spin, options.share)
         PROGRAMS[options.program](device, turns, options)
-    except CannotStarve as error:
+    except (CannotStarve, NoRealGpu) as error:
         print(error, file=sys.stderr, flush=True)
         return EXIT_CANNOT
+    finally:
+        if os.getppid() != options.parent:
+            # Whoever started us was killed and could not tidy up.
+            shutil.rmtree(options.workspace, ignore_errors=True)
     return 0
 
 

@@ -24,7 +24,7 @@ SLICE_S = 0.01
 class Device:
     """Runs forward passes one after another."""
 
-    def __init__(self, *, spin: bool = False, shared_lock: str = "") -> None:
+    def __init__(self, spin: bool = False, shared_lock: str = "") -> None:
         self._run: Callable[[float], None] = _spin if spin else time.sleep
         self._lock_fd = -1
         if shared_lock:

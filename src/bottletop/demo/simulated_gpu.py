@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from bottletop.demo.busy import BusyLine, Glance
 from bottletop.demo.gpu_model import (
     HW_THERMAL,
+    POWER_SAMPLE_STEPS,
     STEP_NS,
     STEP_S,
     SW_POWER_CAP,
     SW_THERMAL,
+    WINDOW_NS,
     Card,
     Drained,
     GpuModel,
 )
-from bottletop.model import Absent, Row, Sample, State, Table, Value
+from bottletop.model import NS_PER_S, Absent, Row, Sample, State, Table, Value
 from bottletop.roots import read_bytes
 from bottletop.tables import Gpu, GpuClockSample, GpuPowerSample, GpuProcess, GpuUtilSample
 from bottletop.text import clean
@@ -150,10 +152,12 @@ class SimulatedGpu:
 
     def _gpu_values(self) -> dict[Metric, Value]:
         return {
+            **dict.fromkeys(Gpu.columns, _NOT_MODELLED),
             **_identity(),
             **_static(self._card),
             **_state(self._model),
             Gpu.mem_used_bytes: sum(seat.mem_bytes for seat in self._seats if seat.present),
+            Gpu.processes: sum(seat.present for seat in self._seats),
         }
 
     def _process_rows(self) -> tuple[Row, ...]:
@@ -205,13 +209,13 @@ def _identity() -> dict[Metric, Value]:
         Gpu.index: 0,
         Gpu.model: SIMULATED,
         Gpu.provenance: "simulated",
-        Gpu.pci_bus_id: _NOT_MODELLED,
-        Gpu.driver: _NOT_MODELLED,
         Gpu.health: 0,
+        Gpu.sample_interval_s: WINDOW_NS / NS_PER_S,
+        Gpu.clock_interval_s: WINDOW_NS / NS_PER_S,
+        Gpu.power_interval_s: POWER_SAMPLE_STEPS * STEP_S,
         Gpu.stamp_domain: "boot",
+        Gpu.mem_info: 2,
         Gpu.mig: 0,
-        Gpu.temp_mem_c: _NOT_MODELLED,
-        Gpu.fan_pct: _NOT_MODELLED,
         Gpu.throttle_power_brake_ns: 0,
         Gpu.throttle_sync_boost_ns: 0,
         Gpu.throttle_board_limit_ns: 0,
@@ -253,5 +257,4 @@ def _state(model: GpuModel) -> dict[Metric, Value]:
         Gpu.pcie_gen: 1 if model.resting else 5,
         Gpu.pcie_rx_bytes: model.h2d_bytes,
         Gpu.pcie_tx_bytes: model.d2h_bytes,
-        Gpu.sample_interval_s: 1 / 6,
     }
