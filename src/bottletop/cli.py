@@ -15,7 +15,10 @@ from bottletop.arguments import parser
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
+    from typing import Unpack
 
+    from bottletop.demo.run import RunningDemo
+    from bottletop.live import LiveRun
     from bottletop.model import ProcessId
     from bottletop.report import Watch
     from bottletop.runtime import Runtime
@@ -158,12 +161,12 @@ def _print(watched: Watch, as_json: bool) -> int:
     return report.exit_code(watched.judgement)
 
 
-def _runtime(*, root_process: ProcessId | None = None, root_dir: str | None = None) -> Runtime:
+def _runtime(**run: Unpack[LiveRun]) -> Runtime:
     from bottletop.config import ConfigError
     from bottletop.live import live_runtime
 
     try:
-        return live_runtime(root_process=root_process, root_dir=root_dir)
+        return live_runtime(**run)
     except ConfigError as error:
         raise Refusal(str(error)) from None
 
@@ -263,9 +266,46 @@ def _demo(arguments: argparse.Namespace) -> int:
 
     if arguments.list:
         for scenario in demo.SCENARIOS:
-            sys.stdout.write(f"{scenario.name:14} {scenario.about}\n")
+            sys.stdout.write(f"{scenario.name:14} {scenario.title}: {scenario.about}\n")
         return 0
-    return 0
+    from bottletop.demo.run import DemoUnavailable
+
+    try:
+        scenario = demo.find(arguments.scenario)
+    except ValueError as error:
+        raise Refusal(str(error)) from None
+    try:
+        with scenario.start(real_gpu=arguments.real_gpu) as running:
+            watched = _watch_demo(running, scenario.needs_s, arguments)
+    except DemoUnavailable as error:
+        raise Refusal(str(error), CANNOT_WATCH) from None
+    _print(watched, arguments.json)
+    reached = demo.reached(scenario, watched.judgement)
+    if not reached:
+        wanted = scenario.expected or "nothing at warn or above"
+        _complain(f"{scenario.name} did not lead to {wanted} within this watch", 1)
+    return 0 if reached else 1
+
+
+def _watch_demo(running: RunningDemo, needs_s: float, arguments: argparse.Namespace) -> Watch:
+    from bottletop.headless import finished
+    from bottletop.lifecycle import no_terminal_reason
+
+    runtime = _runtime(
+        root_process=_process_of(running.pid, None),
+        collectors=running.collectors,
+        simulated=running.simulated,
+    )
+    if arguments.json or no_terminal_reason() is not None or not sys.stdout.isatty():
+        return _watch(runtime, arguments.for_s or needs_s, quiet=arguments.json)
+    from bottletop.tui.app import run_dashboard
+
+    runtime.start()
+    try:
+        run_dashboard(runtime, log_path=running.log_path, for_s=arguments.for_s)
+    finally:
+        runtime.stop()
+    return finished(runtime)
 
 
 def _rules(arguments: argparse.Namespace) -> int:

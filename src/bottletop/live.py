@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from bottletop import __version__
 from bottletop.clock import SystemClock
@@ -55,23 +55,30 @@ def recorder_for(path: str, runtime: Runtime) -> Recorder:
     )
 
 
-def live_runtime(
-    *,
-    root_process: ProcessId | None = None,
-    root_dir: str | None = None,
-    collectors: tuple[CollectorFactory, ...] = COLLECTORS,
-    simulated: str = "",
-) -> Runtime:
-    """A run on this host, or on a captured tree under `root_dir`. Raises `ConfigError`."""
+class LiveRun(TypedDict, total=False):
+    """What a live run may be told; all of it has a default."""
+
+    root_process: ProcessId | None
+    """The process to attach to; None watches the host alone."""
+    root_dir: str | None
+    """A captured host tree to read instead of this host."""
+    collectors: tuple[CollectorFactory, ...]
+    simulated: str
+    """What is not real, to be said everywhere."""
+
+
+def live_runtime(**run: Unpack[LiveRun]) -> Runtime:
+    """A run on this host, or on a captured tree. Raises `ConfigError`."""
+    root_dir = run.get("root_dir")
     roots = Roots.under(root_dir) if root_dir else Roots()
     return Runtime(
         clock=SystemClock(),
         roots=roots,
-        collectors=collectors,
+        collectors=run.get("collectors", COLLECTORS),
         limits=limits_from_config(),
         host=host_name(roots),
-        root_process=root_process,
-        simulated=simulated,
+        root_process=run.get("root_process"),
+        simulated=run.get("simulated", ""),
         recorder_factory=recorder_for,
     )
 
