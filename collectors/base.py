@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from bottletop.model import NOT_READ
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from bottletop.clock import Clock
-    from bottletop.model import Sample, Table, Target
+    from bottletop.model import Absent, ProcessId, Sample, Table, Target
     from bottletop.roots import Roots
 
 
@@ -33,6 +35,26 @@ class RuntimeStats:
     nvml_p95_s: float | None = None
 
 
+@dataclass(slots=True)
+class Exchange:
+    """What one collector learns and another needs; collectors do not know one another.
+
+    Each field has one writer, named with it, which replaces the whole value: a reader in another
+    thread sees the old or the new one. "Not read" until its writer has been there.
+    """
+
+    hot_threads: tuple[tuple[ProcessId, int], ...] = ()
+    """`process`: (process, tid) of the busiest threads of the target, busiest first."""
+    thread_note: str = ""
+    """`process`: says which threads of a very large target are not read."""
+    target_disks: frozenset[str] | Absent = NOT_READ
+    """`target`: keys of the disks that hold open files of the target."""
+    device_files: Mapping[ProcessId, int | Absent] = field(default_factory=dict)
+    """`target`: how many GPU device files each process has open."""
+    probe: str | Absent = NOT_READ
+    """`stage`: how the target's stages are read, or why they are not."""
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """What a collector is given: time, file roots, and the target, if one is attached."""
@@ -43,6 +65,7 @@ class Context:
     """The newest resolved process tree; collectors of the target call it at each read. It may
     change to another process while a run goes on."""
     stats: RuntimeStats = field(default_factory=RuntimeStats)
+    exchange: Exchange = field(default_factory=Exchange)
 
 
 class Collector(Protocol):

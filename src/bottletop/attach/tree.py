@@ -54,6 +54,7 @@ class TargetFinder:
         self._name = ""
         self._access_note = ""
         self._pass = 0
+        self._own_pid = 0
 
     def __call__(self, roots: Roots, root: ProcessId) -> Target:
         """The tree as it is now. Never raises: what cannot be read is absent or in the notes."""
@@ -61,6 +62,8 @@ class TargetFinder:
             self._following = (roots, root)
             self._parents, self._members = {}, {}
             self._name, self._pass = "", 0
+            # We may run under a shell or a notebook that is being watched.
+            self._own_pid = os.getpid() if roots.live else 0
         sweep = self._pass % SWEEP_EVERY == 0
         self._pass += 1
         self._look(roots, sweep)
@@ -116,6 +119,8 @@ class TargetFinder:
         process = ProcessId(stat.pid, stat.start_ticks)
         if stat.pid == root.pid:
             return process == root and not _ended(stat)
+        if stat.pid == self._own_pid:
+            return False
         return process in self._members or stat.parent_pid in living
 
     def _describe(

@@ -170,8 +170,10 @@ def _python_script(words: Sequence[str]) -> tuple[str, Sequence[str]]:
     index = 0
     while index < len(words):
         word = words[index]
-        if not word.startswith("-") or word == "-":
+        if not word.startswith("-"):
             return _base(word), words[index + 1 :]
+        if word == "-":
+            return "", words[index + 1 :]
         if word.startswith("--"):
             index += 2 if word == "--check-hash-based-pycs" else 1
             continue

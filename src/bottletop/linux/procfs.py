@@ -127,3 +127,13 @@ def parse_number_list(raw: bytes) -> int:
             raise ValueError("not a list of numbers")
         count += size
     return count
+
+
+def parse_numbers(raw: bytes) -> dict[bytes, int]:
+    """Name to number of files with one of each a line, with or without colon and unit."""
+    numbers: dict[bytes, int] = {}
+    for line in raw.splitlines():
+        fields = line.split(None, 2)
+        if len(fields) >= 2 and fields[1].isdigit():
+            numbers[fields[0].rstrip(b":")] = int(fields[1])
+    return numbers

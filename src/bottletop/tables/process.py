@@ -5,7 +5,7 @@ Keys are "pid@start" and "pid@start/tid", so that a reused pid cannot lie.
 
 from __future__ import annotations
 
-from bottletop.model import Table, counter, enumeration, gauge, text
+from bottletop.model import Absent, Table, Value, counter, enumeration, gauge, text
 from bottletop.tables.host import TICK_NS, YES_NO
 
 THREAD_STATES = {
@@ -21,6 +21,12 @@ THREAD_STATES = {
 }
 STATE_LETTERS = {"R": 0, "S": 1, "D": 2, "T": 3, "t": 4, "Z": 5, "X": 6, "x": 6, "I": 7, "P": 8}
 """Field 3 of /proc/PID/stat to `THREAD_STATES`."""
+
+
+def state_of(letter: str) -> Value:
+    """A state letter of the kernel as the tables hold it; a letter nobody knows is implausible."""
+    number = STATE_LETTERS.get(letter)
+    return Absent.implausible(letter, "no such state is known") if number is None else number
 
 
 class Process(Table):
