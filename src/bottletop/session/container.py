@@ -1,0 +1,374 @@
+"""The writing side of the file. Belongs to one thread; raises sqlite3.Error and OSError.
+
+Rules that others paid for: auto_vacuum before the first table; checkpoint after creating the tables
+and after each seal, so that a copy of the main file alone is readable; a row leaves the tail in the
+transaction that seals its block; tables are sealed at different moments; rollback journal again at
+the end, so that one file is left.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sqlite3
+import stat
+import uuid
+import zlib
+from collections import deque
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from bottletop.session import schema
+from bottletop.session.encode import Encoder
+from bottletop.session.events import Arrived, Evaluated, Event, Mark
+from bottletop.session.judgements import JudgementEncoder
+from bottletop.session.strings import Interner, storable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from bottletop.clock import Clock
+    from bottletop.model import Anchor, Finding, Judgement, Sample, Severity, Table
+
+WAL_PAGES = 256
+"""Pages after which SQLite moves the log into the main file: 1 MiB."""
+WAL_LIMIT_BYTES = 4 * 1024 * 1024
+BUSY_TIMEOUT_S = 0.2
+STAGGER = 7
+SLOW_COMMIT_NS = 50_000_000
+COMMITS_JUDGED = 20
+WORSE = 1.1
+"""A finding's evidence is stored anew when its loss has grown by this factor."""
+
+MetaValue = str | int | float
+
+
+def create(path: Path) -> None:
+    """Make an empty file that only its owner can read. Raises FileExistsError and OSError."""
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        os.close(os.open(path, flags, 0o600))
+    except FileExistsError:
+        reason = "file exists, and a recording never overwrites one"
+        raise FileExistsError(errno.EEXIST, reason, str(path)) from None
+
+
+class _OpenBlock:
+    """Samples of one table that are not sealed yet."""
+
+    def __init__(self, encoder: Encoder, limit: int) -> None:
+        self.encoder = encoder
+        self.limit = limit
+        self.samples: list[Arrived] = []
+        self.in_tail = 0
+        """How many of them are in the tail already."""
+        self.cells = 0
+
+    @property
+    def full(self) -> bool:
+        return len(self.samples) >= self.limit or self.cells >= schema.BLOCK_CELLS
+
+
+class Container:
+    """Writes events into an empty file made by `create`."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        meta: Mapping[str, MetaValue],
+        thresholds: Mapping[str, Mapping[str, float]],
+        anchor: Anchor,
+        clock: Clock,
+        synchronous: str,
+    ) -> None:
+        self._clock = clock
+        self._intern = Interner()
+        self._judgements = JudgementEncoder(self._intern)
+        self._blocks: dict[type[Table], _OpenBlock] = {}
+        self._evaluated: list[Evaluated] = []
+        self._evaluated_saved = 0
+        self._evaluations = 0
+        self._findings: dict[tuple[str, str], tuple[int, Severity, float]] = {}
+        self._finding_rows = 0
+        self._last_ns = anchor.mono_ns
+        self._commits_ns: deque[int] = deque(maxlen=COMMITS_JUDGED)
+        self._sealed = False
+        self.dropped_rows = 0
+        self.waits_for_disk = synchronous == "FULL"
+        """False once commits no longer wait: a power cut may then take the last minute."""
+        self._db = _connect(path)
+        self._set_up(synchronous)
+        self._write_meta(
+            {
+                **meta,
+                "thresholds": json.dumps(thresholds, sort_keys=True),
+                "anchor_mono_ns": anchor.mono_ns,
+                "anchor_wall_ns": anchor.wall_ns,
+                "started_ns": clock.monotonic_ns(),
+                "uuid": str(uuid.uuid4()),
+                "synchronous": synchronous,
+                "clean_end": 0,
+                **_zone(anchor),
+            }
+        )
+
+    def _set_up(self, synchronous: str) -> None:
+        run = self._db.execute
+        run("PRAGMA auto_vacuum=INCREMENTAL")
+        run("PRAGMA page_size=4096")
+        run(f"PRAGMA application_id={schema.APPLICATION_ID}")
+        run(f"PRAGMA user_version={schema.USER_VERSION}")
+        if run("PRAGMA journal_mode=WAL").fetchone()[0] != "wal":
+            # Network file systems have no shared memory; held alone, the log works without it.
+            run("PRAGMA locking_mode=EXCLUSIVE")
+            run("PRAGMA journal_mode=WAL")
+        run(f"PRAGMA synchronous={'FULL' if synchronous == 'FULL' else 'NORMAL'}")
+        run(f"PRAGMA wal_autocheckpoint={WAL_PAGES}")
+        run(f"PRAGMA journal_size_limit={WAL_LIMIT_BYTES}")
+        run("BEGIN")
+        for statement in schema.create_statements():
+            run(statement)
+        run("COMMIT")
+
+    def _write_meta(self, facts: Mapping[str, MetaValue]) -> None:
+        rows = [
+            (storable(key), storable(value) if isinstance(value, str) else value)
+            for key, value in facts.items()
+        ]
+        self._db.executemany("INSERT OR REPLACE INTO meta VALUES(?, ?)", rows)
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    # -- events -----------------------------------------------------------------------------
+
+    def write(self, events: Iterable[Event]) -> None:
+        """Take in events in their order and commit them."""
+        run = self._db.execute
+        run("BEGIN")
+        try:
+            for event in events:
+                if isinstance(event, Arrived):
+                    self._sample(event)
+                elif isinstance(event, Evaluated):
+                    self._judged(event)
+                else:
+                    self._mark(event)
+            self._write_tail()
+            self._write_strings()
+            began_ns = self._clock.monotonic_ns()
+            run("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:
+                run("ROLLBACK")
+            raise
+        self._judge_commit(self._clock.monotonic_ns() - began_ns)
+        if self._sealed:
+            self._sealed = False
+            run("PRAGMA wal_checkpoint(PASSIVE)")
+
+    def _sample(self, arrived: Arrived) -> None:
+        arrival, sample = arrived
+        block = self._blocks.get(sample.table) or self._open_block(sample.table)
+        columns = len(sample.table.columns)
+        fitting = schema.SAMPLE_CELLS // columns
+        if len(sample.rows) > fitting:
+            arrived = Arrived(arrival, self._shortened(sample, arrival, fitting))
+        block.samples.append(arrived)
+        block.cells += len(sample.rows) * columns
+        self._last_ns = max(self._last_ns, sample.t_ns)
+        if block.full:
+            self._seal(block)
+
+    def _shortened(self, sample: Sample, arrival: int, rows: int) -> Sample:
+        lost = len(sample.rows) - rows
+        self.dropped_rows += lost
+        text = f"{lost} rows of {sample.table.name}: more than a recording can take at once"
+        self._mark(Mark(arrival, sample.t_ns, "drop", text))
+        return sample._replace(rows=sample.rows[:rows])
+
+    def _open_block(self, table: type[Table]) -> _OpenBlock:
+        # The first blocks differ in length, so that tables are not all sealed in the same tick.
+        limit = schema.BLOCK_SAMPLES - STAGGER * len(self._blocks) % (schema.BLOCK_SAMPLES - 10)
+        block = self._blocks[table] = _OpenBlock(Encoder(table, self._intern), limit)
+        self._db.executemany(
+            "INSERT INTO series VALUES(?, ?, ?, ?, ?, ?)",
+            [
+                (table.name, item.index, item.name, item.kind.value, item.unit, item.quantum)
+                for item in table.columns
+            ],
+        )
+        return block
+
+    def _seal(self, block: _OpenBlock) -> None:
+        samples = block.samples
+        stamps = [row.t_ns for _, sample in samples for row in sample.rows]
+        stamps += [sample.t_ns for _, sample in samples]
+        self._db.execute(
+            "INSERT INTO block(tbl, a0, a1, t0, t1, n, codec, data) VALUES(?,?,?,?,?,?,?,?)",
+            (
+                block.encoder.table.name,
+                samples[0].arrival,
+                samples[-1].arrival,
+                min(stamps),
+                max(stamps),
+                len(samples),
+                schema.CODEC_COLUMNS,
+                block.encoder.block(samples),
+            ),
+        )
+        self._db.executemany(
+            "DELETE FROM tail WHERE arrival=?",
+            [(arrival,) for arrival, _ in samples[: block.in_tail]],
+        )
+        block.samples, block.in_tail, block.cells = [], 0, 0
+        block.limit = schema.BLOCK_SAMPLES
+        self._sealed = True
+
+    def _write_tail(self) -> None:
+        rows = []
+        for block in self._blocks.values():
+            for arrival, sample in block.samples[block.in_tail :]:
+                data = block.encoder.tail(sample)
+                rows.append((arrival, sample.table.name, sample.t_ns, zlib.crc32(data), data))
+            block.in_tail = len(block.samples)
+        self._db.executemany("INSERT INTO tail VALUES(?, ?, ?, ?, ?)", rows)
+        new = self._evaluated[self._evaluated_saved :]
+        first = self._evaluations - len(new) + 1
+        for number, evaluated in enumerate(new, first):
+            self._insert_evaluations(number, [evaluated])
+        self._evaluated_saved = len(self._evaluated)
+
+    def _write_strings(self) -> None:
+        self._db.executemany("INSERT INTO string VALUES(?, ?)", self._intern.new)
+        self._intern.new = []
+
+    # -- judgements -------------------------------------------------------------------------
+
+    def _judged(self, evaluated: Evaluated) -> None:
+        self._evaluated.append(evaluated)
+        self._evaluations += 1
+        self._last_ns = max(self._last_ns, evaluated.judgement.t_ns)
+        self._follow_findings(evaluated.judgement)
+        if len(self._evaluated) >= schema.BLOCK_SAMPLES:
+            self._seal_evaluations()
+
+    def _seal_evaluations(self) -> None:
+        first = self._evaluations - len(self._evaluated) + 1
+        self._db.execute("DELETE FROM evaluation WHERE id>=?", (first,))
+        self._insert_evaluations(first, self._evaluated)
+        self._evaluated, self._evaluated_saved = [], 0
+
+    def _insert_evaluations(self, number: int, evaluated: list[Evaluated]) -> None:
+        marks, data = self._judgements.batch(evaluated, compress=len(evaluated) > 1)
+        times = [item.judgement.t_ns for item in evaluated]
+        self._db.execute(
+            "INSERT INTO evaluation VALUES(?, ?, ?, ?, ?, ?)",
+            (number, len(evaluated), min(times), max(times), marks, data),
+        )
+
+    def _follow_findings(self, judgement: Judgement) -> None:
+        active = {(f.code, f.scope): f for f in judgement.findings if f.active}
+        for key in [key for key in self._findings if key not in active]:
+            row, _, _ = self._findings.pop(key)
+            self._db.execute("UPDATE finding SET t_off=? WHERE id=?", (judgement.t_ns, row))
+        for key, finding in active.items():
+            lost = finding.lost_gpu_s_per_s or 0.0
+            known = self._findings.get(key)
+            if known is None:
+                self._finding_rows += 1
+                self._insert_finding(self._finding_rows, finding, judgement.t_ns)
+                self._findings[key] = (self._finding_rows, finding.severity, lost)
+            elif finding.severity > known[1] or lost > known[2] * WORSE:
+                self._db.execute(
+                    "UPDATE finding SET severity=?, t_peak=?, data=? WHERE id=?",
+                    (
+                        int(finding.severity),
+                        judgement.t_ns,
+                        self._judgements.finding(finding),
+                        known[0],
+                    ),
+                )
+                self._findings[key] = (known[0], finding.severity, lost)
+
+    def _insert_finding(self, row: int, finding: Finding, t_ns: int) -> None:
+        self._db.execute(
+            "INSERT INTO finding VALUES(?, ?, ?, ?, NULL, ?, ?)",
+            (
+                row,
+                finding.code,
+                int(finding.severity),
+                finding.since_ns,
+                t_ns,
+                self._judgements.finding(finding),
+            ),
+        )
+
+    def _mark(self, mark: Mark) -> None:
+        self._db.execute(
+            "INSERT INTO mark(arrival, t, kind, text) VALUES(?, ?, ?, ?)",
+            (mark.arrival, mark.t_ns, storable(mark.kind), storable(mark.text)),
+        )
+
+    # -- durability -------------------------------------------------------------------------
+
+    def _judge_commit(self, took_ns: int) -> None:
+        """Stop waiting for a disk that takes too long, rather than fall behind."""
+        self._commits_ns.append(took_ns)
+        if not self.waits_for_disk or len(self._commits_ns) < COMMITS_JUDGED:
+            return
+        p95_ns = sorted(self._commits_ns)[-2]
+        if p95_ns <= SLOW_COMMIT_NS:
+            return
+        self.waits_for_disk = False
+        self._db.execute("PRAGMA synchronous=NORMAL")
+        text = f"commits took {p95_ns / 1e6:.0f} ms: they no longer wait for the disk"
+        self._write_meta({"synchronous": "NORMAL"})
+        self._mark(Mark(0, self._last_ns, "durability", text))
+
+    def finish(self) -> None:
+        """Seal everything and leave one file behind."""
+        run = self._db.execute
+        run("BEGIN")
+        for block in self._blocks.values():
+            if block.samples:
+                self._seal(block)
+        if self._evaluated:
+            self._seal_evaluations()
+        self._write_strings()
+        run("COMMIT")
+        self._write_meta({"ended_ns": self._last_ns, "clean_end": 1})
+        # execute() would free one page only; a script runs the pragma to its end.
+        self._db.executescript("PRAGMA incremental_vacuum")
+        run("PRAGMA wal_checkpoint(TRUNCATE)")
+        with suppress(sqlite3.OperationalError):
+            # A reader elsewhere has it open: the file stays in two parts until that one closes.
+            run("PRAGMA journal_mode=DELETE")
+        self._db.close()
+
+    def abandon(self) -> None:
+        """Let go after an error; what was committed stays readable."""
+        with suppress(sqlite3.Error):
+            self._db.close()
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    """Open the empty file that `create` made, and nothing that was put in its place."""
+    db = sqlite3.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_S)
+    found = os.lstat(path)
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_size:
+        db.close()
+        raise OSError(f"{path} was replaced while it was being opened")
+    return db
+
+
+def _zone(anchor: Anchor) -> dict[str, MetaValue]:
+    """The host's zone when the recording began, so that its times can be read elsewhere."""
+    local = datetime.fromtimestamp(anchor.wall_ns / 1e9).astimezone()
+    offset = local.utcoffset()
+    return {
+        "zone": local.tzname() or "",
+        "utc_offset_s": round(offset.total_seconds()) if offset else 0,
+    }

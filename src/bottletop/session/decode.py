@@ -1,0 +1,268 @@
+"""Bytes to samples. The bytes may come from anybody: every count is checked before it allocates.
+
+Whatever is wrong with them ends in `Damaged`, never in another exception.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from itertools import accumulate, repeat
+from math import isfinite
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from bottletop.model import NOT_READ, Absent, Row, Sample, State, Value
+from bottletop.session import schema
+from bottletop.session.codec import (
+    MIXED,
+    PLAIN,
+    RAW,
+    SPECIAL,
+    STATES,
+    STEPS,
+    Block,
+    Cell,
+    Column,
+    Damaged,
+    Entity,
+    Layout,
+    Number,
+    Special,
+    TailSample,
+    inflate,
+)
+from bottletop.session.events import Arrived
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+BAD_BYTES = (
+    msgspec.MsgspecError,
+    zlib.error,
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    RecursionError,
+)
+"""What decoding foreign bytes may raise; turned into `Damaged`."""
+
+STAMP_LIMIT = 1 << 62
+WIDE_DIGITS = 80
+
+_decode_block = msgspec.msgpack.Decoder(Block).decode
+_decode_tail = msgspec.msgpack.Decoder(TailSample).decode
+
+
+class Texts(Protocol):
+    """The string table as a reader sees it."""
+
+    def text(self, number: int) -> str:
+        """The text with that id, empty for 0. Raises LookupError."""
+
+
+class Decoder:
+    """Decodes blocks and tail samples of one table."""
+
+    def __init__(self, layout: Layout, texts: Texts) -> None:
+        self._layout = layout
+        self._text = texts.text
+        self._width = len(layout.table.columns)
+
+    # -- one sample -------------------------------------------------------------------------
+
+    def tail(self, arrival: int, data: bytes) -> Arrived:
+        """One sample of the tail. Raises `Damaged`."""
+        try:
+            packed = _decode_tail(data)
+            if len(packed.rows) * self._width > schema.MAX_CELLS:
+                raise Damaged("more rows than a sample can have")
+            t_ns = stamp(packed.t_ns)
+            rows = tuple(
+                Row(self._text(_integer(row[0])), t_ns + _offset(row[1]), self._values(row))
+                for row in packed.rows
+            )
+            source = self._text(packed.source)
+        except BAD_BYTES as error:
+            raise Damaged(str(error)) from None
+        return Arrived(arrival, Sample(source, self._layout.table, t_ns, packed.took_ns, rows))
+
+    def _values(self, row: list[Cell]) -> tuple[Value, ...]:
+        values: list[Value] = []
+        for position, text in zip(self._layout.positions, self._layout.texts, strict=True):
+            cell = None if position < 0 else row[position + 2]
+            if cell is None:
+                values.append(NOT_READ)
+            elif isinstance(cell, Special):
+                values.append(self._special(cell))
+            elif text:
+                values.append(self._text(_integer(cell)))
+            else:
+                values.append(_finite(cell))
+        return tuple(values)
+
+    # -- many samples -----------------------------------------------------------------------
+
+    def block(self, data: bytes) -> list[Arrived]:
+        """All samples of a block, in arrival order. Raises `Damaged`."""
+        try:
+            return self._samples(_decode_block(inflate(data)))
+        except BAD_BYTES as error:
+            raise Damaged(str(error)) from None
+
+    def _samples(self, block: Block) -> list[Arrived]:
+        n, table = block.n, self._layout.table
+        layouts, counts = self._layouts(block)
+        specials = [self._special(special) for special in block.specials]
+        keys = [self._text(entity.key) for entity in block.entities]
+        rows_of = [
+            self._rows(entity, counts[number], specials)
+            for number, entity in enumerate(block.entities)
+        ]
+        out = []
+        for arrival, t_ns, took_ns, source, layout in zip(
+            integer_list(block.arrivals, n),
+            map(stamp, integer_list(block.t_ns, n)),
+            integer_list(block.took_ns, n),
+            map(self._text, integer_list(block.sources, n)),
+            layouts,
+            strict=True,
+        ):
+            rows = []
+            for entity in layout:
+                offset, values = next(rows_of[entity])
+                rows.append(Row(keys[entity], t_ns + offset, values))
+            out.append(Arrived(arrival, Sample(source, table, t_ns, took_ns, tuple(rows))))
+        return out
+
+    def _layouts(self, block: Block) -> tuple[list[list[int]], Counter[int]]:
+        """The layout of each sample and the rows of each entity, within the limits."""
+        if not 1 <= block.n <= schema.MAX_BLOCK_SAMPLES:
+            raise Damaged(f"{block.n} samples in a block")
+        for layout in block.layouts:
+            if layout and not 0 <= min(layout) <= max(layout) < len(block.entities):
+                raise Damaged("a row of no entity")
+        layout_of = integer_list(block.layout_of, block.n)
+        layouts = [block.layouts[at] for at in layout_of]
+        total = sum(map(len, layouts))
+        if total > schema.MAX_ROWS or total * self._width > schema.MAX_CELLS:
+            raise Damaged(f"{total} rows in a block")
+        counts: Counter[int] = Counter()
+        for at, uses in Counter(layout_of).items():
+            for entity in block.layouts[at]:
+                counts[entity] += uses
+        return layouts, counts
+
+    def _rows(
+        self, entity: Entity, n: int, specials: list[Value]
+    ) -> Iterator[tuple[int, tuple[Value, ...]]]:
+        """Offset and values of each of an entity's `n` rows."""
+        columns = [
+            repeat(NOT_READ, n)
+            if position < 0
+            else self._column(entity.columns[position], n, quantum, text, specials)
+            for position, quantum, text in zip(
+                self._layout.positions, self._layout.quanta, self._layout.texts, strict=True
+            )
+        ]
+        offsets = map(_offset, integer_list(entity.offsets, n))
+        return zip(offsets, zip(*columns, strict=True), strict=True)
+
+    def _column(
+        self, column: Column, n: int, quantum: float, text: bool, specials: list[Value]
+    ) -> Iterable[Value]:
+        """Exactly `n` values."""
+        if column is None:
+            return repeat(NOT_READ, n)
+        if not isinstance(column, list):
+            if text:
+                return repeat(self._text(_integer(column)), n)
+            return repeat(_finite(column * quantum if type(column) is int else column), n)
+        if column[0] == SPECIAL:
+            return repeat(specials[_integer(column[1])], n)
+        if column[0] == MIXED:
+            return self._mixed(column, n, quantum, text, specials)
+        if text:
+            return list(map(self._text, integer_list(column, n)))
+        if column[0] == RAW:
+            return [_finite(value) for value in _exactly(column, n)]
+        steps = integer_list(column, n)
+        return steps if quantum == 1 else [step * quantum for step in steps]
+
+    def _mixed(
+        self, column: list[Number], n: int, quantum: float, text: bool, specials: list[Value]
+    ) -> list[Value]:
+        end = 2 + 2 * _integer(column[1])
+        pairs = iter(integer_list([RAW, *column[2:end]], end - 2))
+        special_at = {at: specials[number] for at, number in zip(pairs, pairs, strict=True)}
+        rest = column[end:]
+        if rest and rest[0] not in (STEPS, RAW):
+            raise Damaged("a column within a mixed column")
+        left = n - len(special_at)
+        values = iter(list(self._column(rest, left, quantum, text, specials)) if rest else ())
+        if left < 0 or bool(rest) != bool(left):
+            raise Damaged("a mixed column of the wrong length")
+        if special_at and not 0 <= min(special_at) <= max(special_at) < n:
+            raise Damaged("a special value outside its column")
+        return [special_at[at] if at in special_at else next(values) for at in range(n)]
+
+    def _special(self, special: Special) -> Value:
+        number = special.number
+        raw: Number | str | None = number
+        if special.text is not None:
+            text = self._text(special.text)
+            raw = int(text[:WIDE_DIGITS]) if special.wide else text
+        elif number is not None and not isfinite(number):
+            raw = str(number)
+        if special.state == PLAIN:
+            return NOT_READ if raw is None else raw
+        if not 0 <= special.state < len(STATES):
+            return Absent(State.NOT_READ, "in a state that this version does not know")
+        absent = Absent(STATES[special.state], self._text(special.reason), raw)
+        return NOT_READ if absent == NOT_READ else absent
+
+
+def stamp(t_ns: int) -> int:
+    """A monotonic moment that arithmetic on 64 bits survives. Raises `Damaged`."""
+    if not 0 <= t_ns < STAMP_LIMIT:
+        raise Damaged("a stamp beyond all clocks")
+    return t_ns
+
+
+def integer_list(column: Column, n: int) -> list[int]:
+    """Exactly `n` integers of at most 64 bits. Raises `Damaged`; `n` is within limits."""
+    if not isinstance(column, list):
+        return [_integer(column)] * n
+    values = _exactly(column, n)
+    if column[0] == STEPS:
+        values = list(accumulate(values))
+    elif column[0] != RAW:
+        raise Damaged("integers in an unknown form")
+    if values and (set(map(type, values)) != {int} or max(map(abs, values)) >= 1 << 64):
+        raise Damaged("not integers")
+    return values  # type: ignore[return-value]
+
+
+def _exactly(column: list[Number], n: int) -> list[Number]:
+    if len(column) != n + 1:
+        raise Damaged(f"{len(column) - 1} values for {n} rows")
+    return column[1:]
+
+
+def _integer(value: object) -> int:
+    if type(value) is not int:
+        raise Damaged("not an integer")
+    return value
+
+
+def _offset(value: object) -> int:
+    offset = _integer(value)
+    if abs(offset) >= STAMP_LIMIT:
+        raise Damaged("a stamp beyond all clocks")
+    return offset
+
+
+def _finite(value: Number) -> Value:
+    return value if isfinite(value) else Absent.implausible(str(value), "not finite")
