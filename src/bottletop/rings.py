@@ -15,6 +15,7 @@ from typing import NamedTuple
 from bottletop.model import NOT_READ, NS_PER_S, Kind, Metric, Row, Table, Value
 
 NAN = math.nan
+NUMBERS = frozenset({int, float})
 TRIM_SLACK = 256
 """Rows kept beyond the window before old ones are dropped, so that trimming is amortised."""
 
@@ -34,46 +35,51 @@ EMPTY = Series(array("q"), array("d"))
 
 
 class Ring:
-    """Rows of one entity over the raw window, column by column.
+    """Rows of one entity over the raw window.
 
-    Numbers are kept in arrays with NaN where there was none; text and the reasons of absent values
-    are kept as a list of changes, since they hardly ever change. Together they give every row back
+    Numbers are kept row by row in one array, with NaN where there was none: a row is added in one
+    call and a column is a strided slice, both at C speed. Text and the reasons of absent values are
+    kept as a list of changes, since they hardly ever change. Together they give every row back
     exactly, which is how a recording that starts late includes the past.
     """
 
-    __slots__ = ("_changes", "_data", "_numeric", "last", "last_sample", "table")
+    __slots__ = ("_changes", "_data", "_width", "last", "last_sample", "table")
 
     def __init__(self, table: type[Table]) -> None:
         self.table = table
-        self._numeric = tuple(metric.kind is not Kind.TEXT for metric in table.columns)
-        self._data = (array("q"), tuple(array("d") for _ in table.columns), array("q"))
+        self._width = len(table.columns)
+        self._data = (array("q"), array("d"), array("q"))
         self._changes: list[tuple[int, int, Value]] = []
         self.last: Row | None = None
         self.last_sample = 0
 
     def append(self, row: Row, arrival: int = 0) -> None:
         """Add a row that came with sample number `arrival`; order in time never goes back."""
-        times, columns, arrivals = self._data
-        if times and row.t_ns <= times[-1]:
+        times, cells, arrivals = self._data
+        _, t_ns, values = row
+        if times and t_ns <= times[-1]:
             return
-        before = self.last.values if self.last is not None else None
-        for index, value in enumerate(row.values):
-            if self._numeric[index] and isinstance(value, (int, float)):
-                columns[index].append(value)
-                continue
-            columns[index].append(NAN)
-            if before is None or before[index] != value:
-                self._changes.append((row.t_ns, index, value))
+        odd = [at for at, value in enumerate(values) if value.__class__ not in NUMBERS]
+        if odd:
+            before = None if self.last is None else self.last.values
+            numbers = list(values)
+            for at in odd:
+                numbers[at] = NAN
+                if before is None or before[at] != values[at]:
+                    self._changes.append((t_ns, at, values[at]))
+            cells.extend(numbers)  # type: ignore[arg-type]
+        else:
+            cells.extend(values)  # type: ignore[arg-type]
         arrivals.append(arrival)
-        times.append(row.t_ns)
+        times.append(t_ns)
         self.last = row
 
     def trim(self, before_ns: int) -> None:
         """Drop rows older than `before_ns` once enough of them have gathered."""
-        times, columns, arrivals = self._data
+        times, cells, arrivals = self._data
         stale = bisect_left(times, before_ns)
         if stale > TRIM_SLACK:
-            self._data = (times[stale:], tuple(col[stale:] for col in columns), arrivals[stale:])
+            self._data = (times[stale:], cells[stale * self._width :], arrivals[stale:])
             latest = {
                 index: (t, index, value) for t, index, value in self._changes if t < before_ns
             }
@@ -82,22 +88,23 @@ class Ring:
 
     def rows(self, since_ns: int) -> list[tuple[int, Row]]:
         """Every row stamped after `since_ns`, exactly as it came, with its arrival number."""
-        times, columns, arrivals = self._data
+        times, cells, arrivals = self._data
         start = bisect_left(times, since_ns + 1)
-        texts: list[Value] = [NOT_READ] * len(columns)
+        others: list[Value] = [NOT_READ] * self._width
         changes = iter(self._changes)
         change = next(changes, None)
         out = []
         for at in range(start, len(times)):
             t_ns = times[at]
             while change is not None and change[0] <= t_ns:
-                texts[change[1]] = change[2]
+                others[change[1]] = change[2]
                 change = next(changes, None)
-            cells = tuple(
-                texts[index] if column[at] != column[at] else self._exact(index, column[at])
-                for index, column in enumerate(columns)
+            numbers = cells[at * self._width : (at + 1) * self._width]
+            values = tuple(
+                others[index] if number != number else self._exact(index, number)
+                for index, number in enumerate(numbers)
             )
-            out.append((arrivals[at], Row(self.last.key if self.last else "", t_ns, cells)))
+            out.append((arrivals[at], Row(self.last.key if self.last else "", t_ns, values)))
         return out
 
     def _exact(self, index: int, value: float) -> Value:
@@ -106,14 +113,18 @@ class Ring:
 
     def series(self, metric: Metric, since_ns: int, until_ns: int | None = None) -> Series:
         """Rows stamped in (since_ns, until_ns]. A text metric has none."""
-        if not self._numeric[metric.index]:
+        if metric.kind is Kind.TEXT:
             return EMPTY
-        times, columns, _ = self._data
+        times, cells, _ = self._data
         end = len(times)
         if until_ns is not None and end and times[end - 1] > until_ns:
             end = bisect_left(times, until_ns + 1, 0, end)
         start = bisect_left(times, since_ns + 1, 0, end)
-        return Series(times[start:end], columns[metric.index][start:end])
+        return Series(times[start:end], self._column(cells, metric, start, end))
+
+    def _column(self, cells: array[float], metric: Metric, start: int, end: int) -> array[float]:
+        width = self._width
+        return cells[start * width + metric.index : end * width : width]
 
     def edges(self, metric: Metric, since_ns: int) -> tuple[int, float, int, float, float] | None:
         """First and last reading in the window with the growth between them.
@@ -121,23 +132,23 @@ class Ring:
         Returns (t0, first, t1, last, grown); `grown` adds only steps upward, so a counter that was
         reset loses the step, not the whole window. None with fewer than two readings.
         """
-        times, columns, _ = self._data
+        times, cells, _ = self._data
         end = len(times)
-        column = columns[metric.index]
         start = bisect_left(times, since_ns, 0, end)
         first = last = NAN
         t0 = t1 = 0
         grown = 0.0
         seen = 0
-        for index in range(start, end):
-            value = column[index]
+        for t_ns, value in zip(
+            times[start:end], self._column(cells, metric, start, end), strict=True
+        ):
             if value != value:
                 continue
             if not seen:
-                t0, first = times[index], value
+                t0, first = t_ns, value
             elif value >= last:
                 grown += value - last
-            t1, last = times[index], value
+            t1, last = t_ns, value
             seen += 1
         return (t0, first, t1, last, grown) if seen > 1 else None
 

@@ -21,6 +21,8 @@ DAY_S = 86_400
 STALE_PERIODS = 2
 RECENT_SLACK_NS = 5 * NS_PER_S
 """Rows of a sample may be stamped this much before the sample itself (driver buffers)."""
+SWEEP_EVERY = 32
+"""Samples of a table between two sweeps of its old rows."""
 MAX_ENTITIES = 20_000
 """Bound on entities a table may hold: a hostile source cannot grow us without end."""
 
@@ -92,11 +94,10 @@ class Store:
                 ring = state.rings[row.key] = Ring(sample.table)
             ring.append(row, self.arrivals)
             ring.last_sample = state.sample_number
-            ring.trim(horizon_ns)
             for metric in trended:
                 self._trend(state, row, metric)
-        if state.sample_number % 64 == 0:
-            self._forget(state, horizon_ns)
+        if state.sample_number % SWEEP_EVERY == 0:
+            self._sweep(state, horizon_ns)
         self._log.append((self.arrivals, sample._replace(rows=())))
         while self._log[0][1].t_ns < horizon_ns:
             self._log.popleft()
@@ -127,8 +128,10 @@ class Store:
             trend.add(row.t_ns, value)
 
     @staticmethod
-    def _forget(state: _TableState, horizon_ns: int) -> None:
-        """Drop entities that have been gone for a whole window."""
+    def _sweep(state: _TableState, horizon_ns: int) -> None:
+        """Drop rows past the window, and entities that have been gone for a whole window."""
+        for ring in state.rings.values():
+            ring.trim(horizon_ns)
         for key in [key for key, ring in state.rings.items() if ring.newest_ns < horizon_ns]:
             ring = state.rings.pop(key)
             for index in range(len(ring.last.values) if ring.last else 0):
