@@ -136,13 +136,15 @@ class Driver:
             return self._timed(bound, *args)
         except pynvml.NVMLError as error:
             return self.judge(error.value)
+        except UnicodeDecodeError:
+            return Absent.implausible("", "the driver's answer is not text")
 
     def raw(self, function: str, *args: object) -> int | Absent:
         """Call a function of the library itself with prepared ctypes arguments.
 
-        Only where the binding's wrapper costs a second driver call or an object a sample: sample
-        buffers, field values, process utilisation. Returns NVML_SUCCESS, NOT_FOUND or
-        INSUFFICIENT_SIZE, else as `call` does.
+        Only where the binding's wrapper costs a second driver call or an object a sample, or sizes
+        an array by what the driver says: sample buffers, field values, processes. Returns
+        NVML_SUCCESS, NOT_FOUND or INSUFFICIENT_SIZE, else as `call` does.
         """
         bound = getattr(pynvml.nvmlLib, function, None)
         if bound is None:
@@ -209,7 +211,7 @@ def _library_failure() -> str:
         text = clean(str(error))
     else:
         text = "it loads now"
-    if "No such file" in text:
+    if text.startswith(LIBRARY) and "No such file" in text:
         return (
             f"no NVIDIA driver here: {LIBRARY} was not found; install the driver,"
             " or give the container its GPU (docker run --gpus all)"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MAX_PID = 2**22
 """Above it Linux gives no process a number (PID_MAX_LIMIT)."""
+ROOM = 32
 MAX_RECORDS = 4096
 NOT_AVAILABLE = 2**64 - 1
 FRESH_US = 2_000_000
@@ -38,6 +39,7 @@ class GpuProcesses:
     def __init__(self, driver: Driver, handle: object) -> None:
         self._driver = driver
         self._handle = handle
+        self._listed = _process_array(ROOM)
         self._list_at = 0
         self._no_list: Absent | None = None
         self._no_util: Absent | None = None
@@ -161,14 +163,28 @@ class GpuProcesses:
         return older
 
     def _records_of(self, function: str) -> list[tuple[int, Value]] | Absent:
-        records = self._driver.call(function, self._handle)
-        if isinstance(records, Absent):
-            return records
-        return [(record.pid, _bytes(record.usedGpuMemory)) for record in records[:MAX_RECORDS]]
+        """(pid, bytes) of each record. One call, where the binding's wrapper makes two."""
+        for _ in range(2):
+            # Half of the array is withheld from the driver: it may write longer records than ours.
+            room = len(self._listed) // 2
+            count = ctypes.c_uint(room)
+            code = self._driver.raw(function, self._handle, ctypes.byref(count), self._listed)
+            if isinstance(code, Absent):
+                return code
+            if code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
+                found = min(count.value, room) if code == pynvml.NVML_SUCCESS else 0
+                return [
+                    (record.pid, _bytes(record.usedGpuMemory)) for record in self._listed[:found]
+                ]
+            self._listed = _process_array(min(2 * count.value, MAX_RECORDS))
+        return Absent.error("more processes than can be read")
 
 
-def _bytes(raw: int | None) -> Value:
-    """The binding gives None for "not available" in some functions, all ones in others."""
-    if raw is None or raw == NOT_AVAILABLE:
-        return _NO_MEMORY
-    return believed(GpuProcess.mem_bytes, raw)
+def _process_array(room: int) -> ctypes.Array[ctypes.Structure]:
+    array: ctypes.Array[ctypes.Structure] = (pynvml.c_nvmlProcessInfo_v2_t * (2 * room))()
+    return array
+
+
+def _bytes(raw: int) -> Value:
+    """Bytes of one process; all ones stand for "not available"."""
+    return _NO_MEMORY if raw == NOT_AVAILABLE else believed(GpuProcess.mem_bytes, raw)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
-from operator import sub
+from itertools import islice
+from operator import lt, sub
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 import pynvml
 
-from bottletop.collectors.gpu_readings import believed
+from bottletop.collectors.gpu_readings import BELIEVED, believed
 from bottletop.model import NOT_READ, NS_PER_S, Absent, Metric, Row, State, Table, Value
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ class SampleBuffer:
         self._key = key
         self._finest_us = finest_s * 1e6
         self._interval_us = 0.0
+        self._rest: tuple[list[int], list[Value]] = ([], [])
         self._group = 1
         self._stamps = StampClock(clock)
         self._samples: ctypes.Array[ctypes.Structure] | None = None
@@ -174,34 +176,50 @@ class SampleBuffer:
 
     def _rows(self, now_ns: int, stamps: list[int], raws: Sequence[float]) -> list[Row]:
         start = newest_run(stamps)
-        stamps, raws = stamps[start:], raws[start:]
-        self._gaps_us.extend(map(sub, stamps[1:], stamps))
+        if start:
+            stamps, raws = stamps[start:], raws[start:]
+            self._rest = [], []
+        self._gaps_us.extend(map(sub, islice(stamps, 1, None), stamps))
         if self._last_seen_us and 0 < stamps[0] - self._last_seen_us < DAY_US:
             self._gaps_us.append(stamps[0] - self._last_seen_us)
         self._last_seen_us = stamps[-1]
         self._calibrate()
         offset_ns = self._stamps.offset_ns(stamps[-1], now_ns, self._last_read_ns)
-        quantise, rows = self._kind.metric.quantise, []
-        for at in range(0, len(stamps), self._group):
-            group = raws[at : at + self._group]
-            t_ns = min(stamps[at + len(group) - 1] * 1000 + offset_ns, now_ns)
-            if t_ns > self.last_row_ns:
-                self.last_row_ns = t_ns
-                rows.append(Row(self._key, t_ns, (quantise(self._mean(group)),)))
+        if self._group == 1:
+            marks, cells = stamps, self._values(raws)
+        else:
+            marks, cells = self._groups(stamps, self._values(raws))
+        quantise, after_us = self._kind.metric.quantise, (self.last_row_ns - offset_ns) // 1000
+        rows = [
+            Row(self._key, mark * 1000 + offset_ns, (quantise(cell),))
+            for mark, cell in zip(marks, cells, strict=True)
+            if mark > after_us
+        ]
+        if rows:
+            self.last_row_ns = rows[-1].t_ns
         return rows
+
+    def _groups(self, stamps: list[int], values: list[Value]) -> tuple[list[int], list[Value]]:
+        """Whole groups: their last stamp and their mean. What is over waits for the next read."""
+        stamps, values = self._rest[0] + stamps, self._rest[1] + values
+        size = self._group
+        whole = len(stamps) - len(stamps) % size
+        self._rest = stamps[whole:], values[whole:]
+        means = [_mean(values[start : start + size]) for start in range(0, whole, size)]
+        return stamps[size - 1 : whole : size], means
+
+    def _values(self, raws: Sequence[float]) -> list[Value]:
+        """Scaled values, what cannot be believed absent. Looks at each only if one is odd."""
+        metric, scale = self._kind.metric, self._kind.scale
+        low, high = BELIEVED[metric]
+        if low <= min(raws) * scale and max(raws) * scale <= high:
+            return [raw * scale for raw in raws]
+        return [believed(metric, raw, scale) for raw in raws]
 
     def _calibrate(self) -> None:
         if self._gaps_us:
             self._interval_us = median(self._gaps_us)
             self._group = max(1, round(self._finest_us / self._interval_us))
-
-    def _mean(self, raws: Sequence[float]) -> Value:
-        """The mean of what is believed of `raws`; a lie does not spoil its neighbours."""
-        values = [believed(self._kind.metric, raw, self._kind.scale) for raw in raws]
-        numbers = [value for value in values if isinstance(value, (int, float))]
-        if not numbers:
-            return values[-1]
-        return numbers[0] if len(numbers) == 1 else sum(numbers) / len(numbers)
 
     def _dry(self, now_ns: int, snapshot: Value) -> list[Row]:
         """Nothing new: idle, or not due yet. The snapshot decides, if it could be read."""
@@ -227,6 +245,15 @@ class SampleBuffer:
         return [Row(self._key, t_ns, (self._kind.metric.quantise(snapshot),))]
 
 
+def _mean(group: Sequence[Value]) -> Value:
+    """The mean of the numbers in a group; one lie does not spoil its neighbours."""
+    try:
+        return sum(group) / len(group)  # type: ignore[arg-type]
+    except TypeError:  # an `Absent` refuses arithmetic
+        numbers = [value for value in group if isinstance(value, (int, float))]
+        return sum(numbers) / len(numbers) if numbers else group[-1]
+
+
 def _above_zero(value: Value) -> bool:
     return isinstance(value, (int, float)) and value > 0
 
@@ -236,6 +263,8 @@ def newest_run(stamps: list[int]) -> int:
 
     What lies before it was stamped by another clock, or before that clock went back.
     """
+    if stamps[-1] - stamps[0] < DAY_US and all(map(lt, stamps, islice(stamps, 1, None))):
+        return 0
     start = len(stamps) - 1
     while start > 0 and 0 < stamps[start] - stamps[start - 1] < DAY_US:
         start -= 1

@@ -15,31 +15,57 @@ static double fold(const struct series *s, double t) {
     return s->period > 0 ? t - floor(t / s->period) * s->period : t;
 }
 
-static double plain_at(const struct series *s, double t) {
-    if (t < s->t[0]) return s->v[0];
-    int i = s->n - 1;
-    while (i > 0 && s->t[i] > t) i--;
+/* The last point at or before t, -1 before the first. */
+static int point_before(const struct series *s, double t) {
+    int low = -1, high = s->n;
+    while (high - low > 1) {
+        int middle = (low + high) / 2;
+        if (s->t[middle] <= t) low = middle;
+        else high = middle;
+    }
+    return low;
+}
+
+static double from_point(const struct series *s, int i, double t) {
+    if (i < 0) return s->v[0];
     if (!s->linear || i == s->n - 1) return s->v[i];
     double span = s->t[i + 1] - s->t[i];
     return span > 0 ? s->v[i] + (s->v[i + 1] - s->v[i]) * (t - s->t[i]) / span : s->v[i + 1];
 }
 
+static double plain_at(const struct series *s, double t) {
+    return from_point(s, point_before(s, t), t);
+}
+
 double series_at(const struct series *s, double t) { return plain_at(s, fold(s, t)); }
 
-/* The integral of weight(value) from 0 to `to`, without regard to the period. `bit` 0 weighs by the
- * value itself, otherwise a second counts while the bit is set. */
+/* Area under the straight piece that begins at point i, from there to `to`. */
+static double piece(const struct series *s, int i, double to) {
+    double from = i < 0 ? 0 : s->t[i];
+    return (from_point(s, i, from) + from_point(s, i, to)) / 2 * (to - from);
+}
+
+/* `area` of a point is the integral from 0 to it: buffers ask for hundreds of means a second. */
+static void series_finish(struct series *s) {
+    s->area = calloc((size_t)s->n, sizeof *s->area);
+    for (int i = 0; i < s->n; i++) {
+        double to = s->t[i], before = i ? s->area[i - 1] : 0;
+        s->area[i] = before + (s->linear || !i ? piece(s, i - 1, to) : s->v[i - 1] * (to - s->t[i - 1]));
+    }
+}
+
+/* The integral from 0 to `to`, without regard to the period: of the value, or with `bit` of the
+ * seconds in which that bit is set. */
 static double plain_integral(const struct series *s, double to, unsigned long long bit) {
+    if (!bit) {
+        int i = point_before(s, to);
+        return (i < 0 ? 0 : s->area[i]) + piece(s, i, to);
+    }
     double sum = 0, at = 0;
     for (int i = -1; i < s->n && at < to; i++) {
-        double end = i + 1 < s->n ? s->t[i + 1] : to;
-        if (end > to) end = to;
+        double end = i + 1 < s->n && s->t[i + 1] < to ? s->t[i + 1] : to;
         if (end <= at) continue;
-        if (bit)
-            sum += ((unsigned long long)plain_at(s, at) & bit) ? end - at : 0;
-        else if (s->linear)
-            sum += (plain_at(s, at) + plain_at(s, end)) / 2 * (end - at);
-        else
-            sum += plain_at(s, at) * (end - at);
+        if ((unsigned long long)from_point(s, i, at) & bit) sum += end - at;
         at = end;
     }
     return sum;
@@ -105,7 +131,7 @@ static int range(struct line *l, double *from, double *to) {
 }
 
 static void series_free(struct series *s) {
-    free(s->t), free(s->v);
+    free(s->t), free(s->v), free(s->area);
     memset(s, 0, sizeof *s);
 }
 
@@ -118,6 +144,7 @@ static void series_reserve(struct series *s, int n) {
 static void series_constant(struct series *s, double value) {
     series_reserve(s, 1);
     s->v[0] = value;
+    series_finish(s);
 }
 
 static int parse_points(struct line *l, struct series *s, int linear) {
@@ -162,14 +189,21 @@ static int parse_sine(struct line *l, struct series *s) {
     return 0;
 }
 
-static int parse_series(struct line *l, struct series *s) {
+static int parse_shape(struct line *l, struct series *s) {
     if (next_is(l, "step")) return parse_points(l, s, 0);
     if (next_is(l, "linear")) return parse_points(l, s, 1);
     if (next_is(l, "square")) return parse_square(l, s);
     if (next_is(l, "sine")) return parse_sine(l, s);
     double value;
     if (number(l, &value)) return -1;
-    series_constant(s, value);
+    series_reserve(s, 1);
+    s->v[0] = value;
+    return 0;
+}
+
+static int parse_series(struct line *l, struct series *s) {
+    if (parse_shape(l, s)) return -1;
+    series_finish(s);
     return 0;
 }
 

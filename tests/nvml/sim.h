@@ -16,7 +16,7 @@
 /* A piecewise constant or linear function of scenario seconds; `period` > 0 repeats it. */
 struct series {
     int n, linear;
-    double *t, *v;
+    double *t, *v, *area;
     double period;
 };
 
