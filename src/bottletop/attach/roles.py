@@ -157,8 +157,5 @@ def _by_program(command: Command, argv: tuple[bytes, ...]) -> str:
     for prefix, role in _ENTRY_POINTS:
         if main.startswith(prefix):
             return role
-    for name in (main, main.removesuffix(".py")):
-        if name in _PROGRAMS:
-            return _PROGRAMS[name]
     # A script run by a shell is still the shell's work: it starts others and waits.
-    return _PROGRAMS.get(command.program, "")
+    return _PROGRAMS.get(main) or _PROGRAMS.get(command.program, "")

@@ -211,10 +211,8 @@ def _first_word(words: Sequence[str], program: str) -> tuple[str, Sequence[str]]
 
 
 def _main_name(main: str) -> str:
-    """`vllm.entrypoints.openai.api_server` and `/usr/bin/vllm` both count as vllm."""
-    if main.endswith((".py", ".js", ".mjs", ".sh")):
-        return main.rpartition(".")[0]
-    return main.partition(".")[0]
+    """`vllm.entrypoints.openai.api_server` counts as vllm; somebody's own vllm.py does not."""
+    return main if main.endswith((".py", ".js", ".mjs", ".sh")) else main.partition(".")[0]
 
 
 def _safe_words(main: str, words: Iterable[str]) -> Iterator[str]:

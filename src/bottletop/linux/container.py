@@ -20,7 +20,7 @@ _IN_PATH: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"libpod-(?:conmon-)?([0-9a-f]{12,64})"), "podman"),
     (re.compile(r"nerdctl[-/]([0-9a-f]{12,64})"), "containerd"),
     (re.compile(r"/kubepods[^/]*/.*?/([0-9a-f]{32,64})(?:/|$)"), "kubernetes"),
-    (re.compile(r"/(?:lxc|lxc\.payload)[./]([\w.-]+)"), "lxc"),
+    (re.compile(r"/(?:lxc\.payload|lxc)[./]([\w.-]+)"), "lxc"),
     (re.compile(r"/machine\.slice/machine-([\w.\\-]+?)\.scope"), "machine"),
     (re.compile(r"/ecs/[^/]+/([0-9a-f]{12,64})"), "ecs"),
     (re.compile(r"/actions_job/([0-9a-f]{12,64})"), "docker"),

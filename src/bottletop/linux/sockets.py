@@ -44,7 +44,7 @@ def listening(roots: Roots, pid: int, inodes: Set[int]) -> list[str]:
         if len(fields) < 8 or _number(fields[6]) not in inodes:
             continue
         name = f"unix:{clean(fields[7], 128)}"
-        if _number(fields[3], 16) & _ACCEPTS and name not in found:
+        if max(0, _number(fields[3], 16)) & _ACCEPTS and name not in found:
             found.append(name)
     return found
 
