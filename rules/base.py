@@ -92,9 +92,14 @@ class Rule:
     """Judged once for each live entity of this table; None: once for the target or host."""
     needs: ClassVar[tuple[Metric, ...]] = ()
     window_s: ClassVar[float] = 30
+    """How far back the judgement looks; a rule may judge on less, once it has enough."""
     fire: ClassVar[KofN] = KofN(5, 5)
     clear: ClassVar[KofN] = KofN(15, 15)
     thresholds: ClassVar[Mapping[str, Threshold]] = {}
+    blames: ClassVar[str] = ""
+    """What the verdict names, for causes: "CPU work", "heat"."""
+    mutes: ClassVar[tuple[str, ...]] = ()
+    """Codes that cannot be true in the same scope while this finding is active."""
     advice: ClassVar[str]
     refuted_by: ClassVar[str]
     """The observation that would show the finding to be wrong."""

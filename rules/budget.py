@@ -1,0 +1,390 @@
+"""Where one GPU's idle time went: the gap budget.
+
+In a serial pipeline the time in which the GPU waits must be spent somewhere. What the target's
+threads, its storage, its copies, its CPU quota and its stages did in that time is laid on the GPU's
+own utilisation, and the idle time is divided among the causes. Demand comes first: idle time
+without a request in flight is not a loss. A quota comes before CPU, since time burnt under a quota
+looks like CPU work. What nothing explains stays unexplained, and is said to be.
+
+CPU in the gaps is the intercept at u = 0 of a least-squares line through (utilisation, CPU): a
+thread that spins while it waits for the GPU is busy at every u, one that prepares work is busy only
+at u = 0, and averages cannot tell them apart. Where utilisation hardly varies (cycles shorter than
+the sampling) there is no intercept, only bounds: the GPU's busy time was spun through or was not.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from itertools import pairwise
+from operator import mul
+from typing import TYPE_CHECKING
+
+from bottletop.model import NS_PER_S, Confidence
+from bottletop.rules import activity as activity_
+from bottletop.rules import demand as demand_
+from bottletop.rules import load as load_
+from bottletop.rules.activity import Activity, activity, moves_data
+from bottletop.rules.demand import Demand, StageKind, demand
+from bottletop.rules.entities import NEEDS as ENTITY_NEEDS
+from bottletop.rules.entities import elsewhere
+from bottletop.rules.load import Load, load, means_over
+from bottletop.store import Missing
+from bottletop.tables import Cgroup, Gpu, HotThread, Process
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bottletop.model import Metric
+    from bottletop.store import View
+
+WINDOW_S = 30.0
+AT_LEAST_S = 10.0
+GAP = 0.10
+"""Below this idle share nothing is divided: there is too little of it to see anything in."""
+VARIES = 0.15
+"""Standard deviation of utilisation from which the intercept is used."""
+MIN_POINTS = 15
+SLACK_S = 2.0
+WORK_PRESENT = 0.02
+WORK_BUSY = 0.10
+"""Mean utilisation that counts as work where no stage says whether work is in flight."""
+LINK_EFFICIENCY = 0.8
+"""Part of the link's raw rate that copies reach in practice."""
+GBYTES_PER_LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
+
+IO = "gpu-starved-io"
+CPU = "gpu-starved-cpu"
+EXTERNAL = "gpu-starved-external"
+QUOTA = "cgroup-cpu-throttled"
+COPY = "h2d-bound"
+CAUSES = (QUOTA, IO, COPY, CPU, EXTERNAL)
+
+NEEDS: tuple[Metric, ...] = (
+    *load_.NEEDS,
+    *activity_.NEEDS,
+    *demand_.NEEDS,
+    *ENTITY_NEEDS,
+    Cgroup.periods,
+    Cgroup.throttled_periods,
+    Cgroup.throttled_us,
+    Gpu.pcie_rx_bytes,
+    Gpu.pcie_tx_bytes,
+    Gpu.pcie_gen_max,
+    Gpu.pcie_width,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """CPU quota of the tightest group over a window."""
+
+    group: str
+    periods: float
+    """Enforcement periods that passed in the window."""
+    throttled_periods: float
+    """Share of enforcement periods in which the quota ran out, 0 to 1."""
+    throttled_time: float
+    """Share of time throttled, 0 to 1: run queues are summed, so it is bounded by the periods."""
+
+
+@dataclass(frozen=True, slots=True)
+class GapBudget:
+    """One GPU's idle time over a window, divided. All shares are of time, 0 to 1."""
+
+    gpu: str
+    span_s: float
+    busy: float
+    gap: float
+    work: bool
+    """Work is known to be there: stages in flight, or enough use of the GPU."""
+    demand: Demand | None
+    no_demand: float
+    """Part of the time in which the GPU was idle and nobody asked."""
+    parts: dict[str, float]
+    """Idle time by cause: part of all time, by rule code. Sums to at most `lost`."""
+    activity: Activity | None
+    guilty_thread: str
+    """Thread with most CPU in the gaps; empty when none ran."""
+    guilty_cores: float
+    """CPU of that thread in the gaps, in cores."""
+    quota: Quota | None
+    sharp: bool
+    """Causes were told apart moment by moment; otherwise only by averages."""
+
+    @property
+    def lost(self) -> float:
+        """Part of the time in which the GPU was idle although work was there."""
+        return max(0.0, self.gap - self.no_demand)
+
+    @property
+    def unexplained(self) -> float:
+        return max(0.0, self.lost - sum(self.parts.values()))
+
+    def share(self, code: str) -> float:
+        """Part of the lost time that `code` explains, 0 to 1."""
+        return self.parts.get(code, 0.0) / self.lost if self.lost > 0 else 0.0
+
+    @property
+    def confidence(self) -> Confidence:
+        """Low without stages (demand is then a guess), high with them and a sharp picture."""
+        if self.demand is None:
+            return Confidence.LOW
+        return Confidence.HIGH if self.sharp else Confidence.MEDIUM
+
+
+def gap_budget(view: View, gpu: str) -> GapBudget:
+    """Divide the idle time of `gpu` over the last 30 s. Raises `Missing`.
+
+    Judges on 10 s or more. Start-up of the target and of the GPU's first use is left out.
+    """
+    return view.memo(("budget", gpu), lambda: _gap_budget(view, gpu))
+
+
+def _gap_budget(view: View, gpu: str) -> GapBudget:
+    if not view.keys(Process):
+        raise Missing(Process, "", "attach to a PID to see why")
+    found = load(view, gpu, WINDOW_S, at_least_s=AT_LEAST_S)
+    attached_s = view.memo("target span", lambda: _target_span_s(view))
+    if attached_s < AT_LEAST_S:
+        reason = f"needs {AT_LEAST_S:.0f} s of the target, has {attached_s:.0f} s"
+        raise Missing(Process, "", reason)
+    if attached_s < found.span_s - SLACK_S:
+        found = load(view, gpu, attached_s)
+    # Whole seconds, so that GPUs whose samples end at slightly other moments share the work.
+    span_s = float(round(found.span_s))
+    gap = 1.0 - found.busy
+    asked = demand(view, span_s, elsewhere(view, gpu))
+    work = asked.present >= WORK_PRESENT if asked is not None else found.busy >= WORK_BUSY
+    if gap < GAP:
+        return GapBudget(
+            gpu, span_s, found.busy, gap, work, asked, 0.0, {}, None, "", 0.0, None, sharp=False
+        )
+    return _Division(view, gpu, found, span_s, asked).budget(work)
+
+
+def _target_span_s(view: View) -> float:
+    """Seconds since the target's first row, at most a little more than the window."""
+    first_ns = view.now_ns
+    for key in view.keys(Process):
+        times = view.series(Process.parent_pid, key, WINDOW_S + SLACK_S).t_ns
+        if times:
+            first_ns = min(first_ns, times[0])
+    return (view.now_ns - first_ns) / NS_PER_S
+
+
+class _Division:
+    """Divides one GPU's idle time. All shares are of time until `budget` is done."""
+
+    def __init__(
+        self, view: View, gpu: str, found: Load, span_s: float, asked: Demand | None
+    ) -> None:
+        self.view, self.gpu, self.found, self.span_s, self.asked = view, gpu, found, span_s, asked
+        self.gap = 1.0 - found.busy
+        self.activity = activity(view, gpu, WINDOW_S)
+        self.idle = self._idle()
+        n = len(self.idle)
+        self.mean_idle = sum(self.idle) / n if n else 0.0
+        self.variance = (
+            sum(map(mul, self.idle, self.idle)) / n - self.mean_idle**2 if n >= MIN_POINTS else 0.0
+        )
+        self.sharp = self.variance >= VARIES**2
+
+    def _idle(self) -> list[float]:
+        """1 - u on the threads' grid, or everything moved to the GPU's when that is coarser."""
+        samples, act = self.found.samples, self.activity
+        times = samples.series.t_ns
+        step_ns = (act.edges[-1] - act.edges[0]) / (len(act.edges) - 1)
+        if samples.window_s * NS_PER_S > 1.5 * step_ns:
+            act = self.activity = _coarser(act, times)
+        act = self.activity = _within(act, self.found.since_ns, times[-1])
+        return [1.0 - u for u in means_over(samples, act.edges)]
+
+    def budget(self, work: bool) -> GapBudget:
+        """The finished division."""
+        gap, asked = self.gap, self.asked
+        left = gap
+        waiting = min(left, asked.waiting) if asked else 0.0
+        left -= waiting
+        external = min(left, asked.share(StageKind.EXTERNAL)) if asked else 0.0
+        left -= external
+        quota = tightest_quota(self.view, self.span_s)
+        parts = {
+            IO: self._storage() * gap,
+            COPY: min(gap, self._copying()),
+            CPU: self._cpu() * gap,
+        }
+        if quota is not None and quota.throttled_periods > 0:
+            # Time burnt in a period that ends throttled is the quota's pace, not the code's.
+            burnt = quota.throttled_periods * parts[CPU]
+            parts[CPU] -= burnt
+            parts[QUOTA] = min(gap, quota.throttled_time + burnt)
+        total = sum(parts.values())
+        if total > left > 0 or left <= 0:
+            scale = left / total if total > 0 else 0.0
+            parts = {code: part * scale for code, part in parts.items()}
+        left -= sum(parts.values())
+        no_demand = waiting
+        if asked is not None:
+            held = max(0.0, self._held_by_stages(asked) - sum(parts.values()))
+            waited = min(left, held)
+            external += waited
+            no_demand += left - waited
+        parts[EXTERNAL] = external
+        thread, cores = self._guilty()
+        return GapBudget(
+            self.gpu,
+            self.span_s,
+            self.found.busy,
+            gap,
+            work,
+            asked,
+            no_demand,
+            {code: part for code, part in parts.items() if part > 0},
+            self.activity,
+            thread,
+            cores,
+            quota,
+            self.sharp,
+        )
+
+    # -- one cause each ---------------------------------------------------------------------
+
+    def _held_by_stages(self, asked: Demand) -> float:
+        """Idle time that lies inside stages of the host, storage or unnamed kinds."""
+        return min(
+            self.gap,
+            asked.share(StageKind.HOST, StageKind.STORAGE, StageKind.OTHER, StageKind.INPUT),
+        )
+
+    def _in_gaps(self, series: Sequence[float], low: float, high: float) -> float | None:
+        """Mean of `series` while the GPU is idle: the regression's value at u = 0, bounded."""
+        if not self.sharp:
+            return None
+        n = len(self.idle)
+        mean = sum(series) / n
+        covariance: float = sum(map(mul, self.idle, series)) / n - self.mean_idle * mean
+        at_idle = mean + covariance / self.variance * (1.0 - self.mean_idle)
+        return max(low, min(high, at_idle))
+
+    def _cpu(self) -> float:
+        """Share of the gap in which the target computed."""
+        act, gap, busy = self.activity, self.gap, self.found.busy
+        n = len(act.busiest)
+        mean = sum(act.busiest) / n
+        together = sum(act.together) / n
+        low = max(0.0, (mean - busy) / gap)
+        high = min(1.0, together / gap)
+        inside = 0.0
+        if self.asked is not None:
+            inside = self.asked.share(StageKind.HOST, StageKind.OTHER) / gap
+        sharp = self._in_gaps(act.busiest, 0.0, min(1.0, mean / gap))
+        if sharp is not None:
+            # Work handed from thread to thread keeps no single one busy; its stages tell.
+            pooled = self._in_gaps(act.together, 0.0, high) or 0.0
+            return max(sharp, min(pooled, inside))
+        if self.asked is not None:
+            return max(low, min(high, inside))
+        return low if low > 0.55 else high if high < 0.4 else low
+
+    def _storage(self) -> float:
+        """Share of the gap in which a thread of the target waited for storage."""
+        blocked = self.activity.blocked
+        if not any(blocked) or moves_data(self.view, self.span_s) is False:
+            return 0.0
+        high = min(1.0, sum(blocked) / len(blocked) / self.gap)
+        sharp = self._in_gaps(blocked, 0.0, high)
+        return high if sharp is None else sharp
+
+    def _copying(self) -> float:
+        """Share of time that the link needs for the bytes moved; 0 where that is unknown."""
+        view, gpu = self.view, self.gpu
+        try:
+            moved = sum(
+                view.growth(metric, gpu, self.span_s).per_s
+                for metric in (Gpu.pcie_rx_bytes, Gpu.pcie_tx_bytes)
+            )
+            lane = GBYTES_PER_LANE.get(int(view.number(Gpu.pcie_gen_max, gpu)))
+            width = view.number(Gpu.pcie_width, gpu)
+        except Missing:
+            return 0.0
+        if lane is None or width <= 0:
+            return 0.0
+        return moved / (lane * 1e9 * width * LINK_EFFICIENCY)
+
+    def _guilty(self) -> tuple[str, float]:
+        best, most = "", 0.0
+        total = sum(self.idle)
+        for key, cores in self.activity.threads.items():
+            weighted = sum(map(mul, cores, self.idle)) / total if total > 0 else 0.0
+            if weighted > most:
+                best, most = key, weighted
+        return best, most
+
+
+def tightest_quota(view: View, span_s: float) -> Quota | None:
+    """The group, own or ancestor, that was throttled most; None where none has a quota."""
+    return view.memo(("quota", span_s), lambda: _tightest_quota(view, span_s))
+
+
+def _tightest_quota(view: View, span_s: float) -> Quota | None:
+    worst: Quota | None = None
+    for key in view.keys(Cgroup):
+        try:
+            periods = view.growth(Cgroup.periods, key, span_s)
+            throttled = view.growth(Cgroup.throttled_periods, key, span_s)
+        except Missing:
+            continue
+        if periods.amount <= 0:
+            continue
+        share = min(1.0, throttled.amount / periods.amount)
+        try:
+            time = view.growth(Cgroup.throttled_us, key, span_s).per_s / 1e6
+        except Missing:
+            time = share
+        found = Quota(key, periods.amount, share, min(share, time))
+        if worst is None or found.throttled_periods > worst.throttled_periods:
+            worst = found
+    return worst
+
+
+def _within(act: Activity, since_ns: int, until_ns: int) -> Activity:
+    """The part of `act` that the GPU's readings cover. Raises `Missing` where they do not meet."""
+    first = bisect_left(act.edges, since_ns)
+    last = bisect_right(act.edges, until_ns) - 1
+    if last - first < 2:
+        raise Missing(HotThread.cpu_ns, "", "threads and GPU were not read at the same time")
+    return act._replace(
+        edges=act.edges[first : last + 1],
+        busiest=act.busiest[first:last],
+        together=act.together[first:last],
+        blocked=act.blocked[first:last],
+        threads={key: cores[first:last] for key, cores in act.threads.items()},
+    )
+
+
+def _coarser(act: Activity, times: Sequence[int]) -> Activity:
+    """`act` averaged between the stamps of a slower GPU reading, as far as both reach."""
+    edges = [t for t in times if act.edges[0] <= t <= act.edges[-1]]
+    if len(edges) < 3:
+        return act
+    bounds, at = [], 0
+    for edge in edges:
+        while at < len(act.busiest) and act.edges[at + 1] <= edge:
+            at += 1
+        bounds.append(at)
+
+    def averaged(values: Sequence[float]) -> list[float]:
+        out = []
+        for low, high in pairwise(bounds):
+            part = values[low:high]
+            out.append(sum(part) / len(part) if len(part) else 0.0)
+        return out
+
+    return act._replace(
+        edges=edges,
+        busiest=averaged(act.busiest),
+        together=averaged(act.together),
+        blocked=averaged(act.blocked),
+        threads={key: averaged(cores) for key, cores in act.threads.items()},
+    )

@@ -1,0 +1,248 @@
+"""What the target's stages say: is work in flight, and what kind of work.
+
+Stage names are the target's own words. They decide only what no sensor can see: waiting for a
+request (no demand) and waiting for another service. Whether a stage burns CPU or waits for storage
+is measured on threads; its name only confirms it.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bottletop.model import NS_PER_S, ProcessId
+from bottletop.store import Missing
+from bottletop.tables import Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from bottletop.model import Metric
+    from bottletop.store import View
+
+NEEDS: tuple[Metric, ...] = (
+    Stage.stage,
+    Stage.pid,
+    Stage.calls,
+    Stage.inclusive_ns,
+    Stage.self_ns,
+    Stage.in_flight,
+    Stage.in_flight_ns,
+)
+
+
+class StageKind(enum.StrEnum):
+    """What a stage's name says about the work in it."""
+
+    DEVICE = "device"
+    """Work on the GPU, or waiting for it."""
+    HOST = "host"
+    """Preparing or finishing on the CPU."""
+    STORAGE = "storage"
+    EXTERNAL = "external"
+    """Waiting for another service, a tool, a network."""
+    INPUT = "input"
+    """The main loop waiting for its own loader."""
+    WAIT = "wait"
+    """Waiting for demand."""
+    OTHER = "other"
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_WORDS: tuple[tuple[StageKind, frozenset[str]], ...] = (
+    (StageKind.INPUT, _words("batch loader dataloader data input prefetch")),
+    (
+        StageKind.DEVICE,
+        _words(
+            "forward infer inference generate generation prefill predict execute compute model gpu "
+            "cuda device kernel kernels sync synchronize h2d d2h"
+        ),
+    ),
+    (
+        StageKind.EXTERNAL,
+        _words(
+            "tool tools retrieve retrieval rpc grpc http https api remote network net search "
+            "database db sql redis service upstream external fetch download agent"
+        ),
+    ),
+    (
+        StageKind.HOST,
+        _words(
+            "pre preprocess preprocessing preproc tokenize tokenise tokenizer tokenization "
+            "detokenize detokenise decode resize crop normalize normalise augment augmentation "
+            "transform transforms collate pad parse post postprocess postprocessing serialize "
+            "serialise deserialize deserialise json pickle encode filter nms prompt format"
+        ),
+    ),
+    (
+        StageKind.STORAGE,
+        _words("read load open disk io storage file files mmap write save checkpoint"),
+    ),
+)
+_WAITING = _words("wait waiting idle queue queued poll accept await next get")
+_TOKEN = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+
+
+def stage_kind(name: str, siblings: Iterable[str] = ()) -> StageKind:
+    """Classify a stage by its name; `siblings` are the other stages of its process.
+
+    "decode" is work on the GPU beside a "prefill", and picture decoding everywhere else.
+    """
+    words = [word.lower() for word in _TOKEN.findall(name)]
+    if not words:
+        return StageKind.OTHER
+    if words[0] in _WAITING:
+        rest = frozenset(words[1:])
+        for kind, known in _WORDS:
+            if rest & known and kind in (StageKind.INPUT, StageKind.DEVICE):
+                return kind
+        return StageKind.WAIT if words[0] not in ("next", "get") else StageKind.OTHER
+    if "decode" in words and any("prefill" in sibling.lower() for sibling in siblings):
+        return StageKind.DEVICE
+    for word in words:
+        for kind, known in _WORDS:
+            if kind is not StageKind.INPUT and word in known:
+                return kind
+    return StageKind.OTHER
+
+
+@dataclass(frozen=True, slots=True)
+class StageUse:
+    """One stage of one process over a window."""
+
+    key: str
+    name: str
+    kind: StageKind
+    pid: int
+    occupancy: float
+    """Mean number of passes inside, nested stages not counted."""
+    calls: float
+    mean_s: float | None
+    span_s: float
+    leaf: bool
+    """False for a stage that spends its time in nested ones, which then speak for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What the stages of the target say of a window."""
+
+    stages: tuple[StageUse, ...]
+    """Longest first."""
+    present: float
+    """Share of time with at least one stage under way that is not waiting for demand, 0 to 1."""
+    waiting: float
+    """Share of time in a stage that waits for demand while nothing else is under way, 0 to 1."""
+    span_s: float
+    """Seconds of stage readings behind these numbers."""
+
+    def share(self, *kinds: StageKind) -> float:
+        """Share of time spent in stages of these kinds, 0 to 1.
+
+        Where passes overlap, the time in which anything is under way is divided among the kinds.
+        """
+        total = sum(use.occupancy for use in self.stages if use.kind is not StageKind.WAIT)
+        inside = sum(use.occupancy for use in self.stages if use.kind in kinds)
+        return inside * self.present / total if total > self.present else inside
+
+    def longest(self, *kinds: StageKind) -> StageUse | None:
+        """The stage of these kinds that takes the most time."""
+        return next((use for use in self.stages if use.kind in kinds and use.occupancy > 0), None)
+
+
+def demand(view: View, span_s: float, without: frozenset[int] = frozenset()) -> Demand | None:
+    """What the stages said over the last `span_s` seconds; None where there are no stages.
+
+    Processes in `without` are left out.
+    """
+    return view.memo(("demand", span_s, without), lambda: _demand(view, span_s, without))
+
+
+def _demand(view: View, span_s: float, without: frozenset[int]) -> Demand | None:
+    keys = [key for key in view.keys(Stage) if ProcessId.parse(key).pid not in without]
+    if not keys:
+        return None
+    names: dict[str, list[str]] = {}
+    for key in keys:
+        names.setdefault(key.partition("/")[0], []).append(view.text(Stage.stage, key))
+    uses = []
+    covered_s = 0.0
+    for key in keys:
+        use = _use(view, key, names[key.partition("/")[0]], span_s)
+        if use is not None:
+            uses.append(use)
+            covered_s = max(covered_s, use.span_s)
+    if not uses:
+        return None
+    uses.sort(key=lambda use: (-use.occupancy, use.key))
+    present = _present(view, uses, span_s)
+    waiting = sum(use.occupancy for use in uses if use.kind is StageKind.WAIT)
+    return Demand(tuple(uses), present, min(waiting, 1.0 - present), covered_s)
+
+
+def _use(view: View, key: str, siblings: list[str], span_s: float) -> StageUse | None:
+    try:
+        own = view.growth(Stage.self_ns, key, span_s)
+        inclusive = view.growth(Stage.inclusive_ns, key, span_s)
+        calls = view.growth(Stage.calls, key, span_s)
+    except Missing:
+        return None
+    under_way_ns = 0.0
+    leaf = own.amount >= 0.5 * inclusive.amount
+    if leaf:
+        # A completed pass brings in time from before the window, one under way not yet its own.
+        ages = view.series(Stage.in_flight_ns, key, span_s).values
+        if ages:
+            under_way_ns = _or_zero(ages[-1]) - _or_zero(ages[0])
+    inside_s = max(0.0, own.amount + under_way_ns) / NS_PER_S
+    name = view.text(Stage.stage, key)
+    pid = view.last(Stage.pid, key)
+    return StageUse(
+        key=key,
+        name=name,
+        kind=stage_kind(name, siblings),
+        pid=int(pid) if isinstance(pid, (int, float)) else 0,
+        occupancy=inside_s / own.span_s,
+        calls=calls.amount,
+        mean_s=inclusive.amount / NS_PER_S / calls.amount if calls.amount else None,
+        span_s=own.span_s,
+        leaf=leaf,
+    )
+
+
+def _or_zero(value: float) -> float:
+    return value if value == value else 0.0
+
+
+def _present(view: View, uses: list[StageUse], span_s: float) -> float:
+    """Share of time in which something other than waiting for demand was under way.
+
+    Passes of one worker do not overlap, so their times add up exactly; where workers overlap, the
+    sum is only an upper bound and the moments at which stages were read decide.
+    """
+    busy_of: dict[int, float] = {}
+    for use in uses:
+        if use.kind is not StageKind.WAIT:
+            busy_of[use.pid] = busy_of.get(use.pid, 0.0) + use.occupancy
+    if not busy_of:
+        return 0.0
+    upper = min(1.0, sum(busy_of.values()))
+    if len(busy_of) == 1 and max(busy_of.values()) <= 1.05:
+        return upper
+    lower = max((share for share in busy_of.values() if share <= 1.05), default=0.0)
+    moments: dict[int, bool] = {}
+    for use in uses:
+        if use.kind is StageKind.WAIT or not use.leaf:
+            continue
+        for t_ns, value in view.series(Stage.in_flight, use.key, span_s).points():
+            at = t_ns // (NS_PER_S // 4)
+            moments[at] = moments.get(at, False) or value > 0
+    if not moments:
+        return upper
+    seen = sum(moments.values()) / len(moments)
+    return min(upper, max(min(1.0, lower), seen))

@@ -1,0 +1,313 @@
+"""Judges all rules once a second and keeps what has to outlast one look: k-of-n, since when, sums.
+
+The engine depends on nothing but the views it is given and its own past: the same views in the same
+order give the same judgements, which is what lets a recording be judged again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from bottletop.model import (
+    NO_VERDICT,
+    NS_PER_S,
+    Finding,
+    Judgement,
+    Severity,
+    Unknown,
+    Verdict,
+)
+from bottletop.rules import RULES
+from bottletop.rules.base import Fires, Limits, Quiet, Role
+from bottletop.rules.entities import missing_text
+from bottletop.rules.verdict import Assessment, Tally, assess, decide
+from bottletop.store import Missing
+from bottletop.tables import SourceHealth
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bottletop.model import Table
+    from bottletop.rules.base import Answer, Rule
+    from bottletop.store import View
+
+VERDICT_HOLD_S = 5.0
+"""A verdict stands this long before another may take its place, unless something is critical."""
+LONGEST_STEP_S = 5.0
+"""More time between two evaluations than this was not watched (a suspend, a gap)."""
+
+
+class _Track:
+    """State of one rule in one scope."""
+
+    __slots__ = ("active", "away", "fired", "last", "since_ns")
+
+    def __init__(self, rule: Rule) -> None:
+        self.fired: deque[int] = deque(maxlen=rule.fire.n)
+        """Moments of the last evaluations that fired, 0 for those that did not."""
+        self.away: deque[bool] = deque(maxlen=rule.clear.n)
+        self.active = False
+        self.since_ns = 0
+        self.last: Fires | None = None
+
+    def update(self, rule: Rule, answer: Answer | None, now_ns: int) -> None:
+        """Take in one answer; None is "unknown", which neither fires nor keeps alive."""
+        if isinstance(answer, Fires):
+            self.last = answer
+            self.fired.append(now_ns)
+            self.away.append(False)
+        else:
+            self.fired.append(0)
+            self.away.append(not (isinstance(answer, Quiet) and answer.near))
+        if not self.active:
+            moments = [moment for moment in self.fired if moment]
+            if len(moments) >= rule.fire.k:
+                self.active, self.since_ns = True, moments[0]
+                self.away.clear()
+        elif sum(self.away) >= rule.clear.k:
+            self.end()
+
+    def end(self) -> None:
+        """Stop being active; it takes k of n again to come back."""
+        self.active = False
+        self.fired.clear()
+        self.away.clear()
+
+
+@dataclass(slots=True)
+class _Past:
+    """What the summary says of one rule in one scope."""
+
+    finding: Finding
+    first_ns: int
+    active_s: float = 0.0
+    lost_gpu_s: float = 0.0
+
+
+class Engine:
+    """All rules, their state, and the judgement over the whole watch."""
+
+    def __init__(self, rules: Sequence[Rule] = RULES, limits: Limits | None = None) -> None:
+        self._rules = tuple(rules)
+        limits = limits or Limits()
+        self._limits: dict[str, Mapping[str, float]] = {r.code: limits.of(r) for r in self._rules}
+        self._nouns = {rule.code: rule.blames for rule in self._rules if rule.blames}
+        self._causes = frozenset(rule.code for rule in self._rules if rule.role is Role.CAUSE)
+        self._tracks: dict[tuple[str, str], _Track] = {}
+        self._past: dict[tuple[str, str], _Past] = {}
+        self._looks = 0
+        self._unknown: dict[str, tuple[int, str]] = {}
+        """How often each rule could not be judged, and why the last time."""
+        self._tally = Tally()
+        self._verdict: Verdict = NO_VERDICT
+        self._verdict_ns = 0
+        self._critical: frozenset[tuple[str, str]] = frozenset()
+        self._now_ns = 0
+
+    # -- what recordings keep ---------------------------------------------------------------
+
+    def effective_thresholds(self) -> dict[str, dict[str, float]]:
+        """Thresholds in force, by rule code and name."""
+        return {code: dict(values) for code, values in self._limits.items()}
+
+    def rule_versions(self) -> dict[str, int]:
+        """Version of each rule's logic, by code."""
+        return {rule.code: rule.version for rule in self._rules}
+
+    # -- one look ---------------------------------------------------------------------------
+
+    def evaluate(self, view: View) -> Judgement:
+        """Judge every rule on `view` and return what holds now."""
+        dt_s = self._step_s(view.now_ns)
+        began: list[tuple[str, str]] = []
+        unknown = []
+        for rule in self._rules:
+            missing = self._judge(rule, view, began)
+            if missing:
+                unknown.append(Unknown(rule.code, missing))
+                looks = self._unknown.get(rule.code, (0, ""))[0]
+                self._unknown[rule.code] = (looks + 1, missing)
+        self._mute()
+        findings = self._findings(view.now_ns)
+        found = assess(view, findings, self._causes)
+        self._looks += 1
+        self._remember(findings, found, began, dt_s)
+        self._settle(found, findings, view.now_ns)
+        return Judgement(view.now_ns, self._verdict, findings, tuple(unknown))
+
+    def _step_s(self, now_ns: int) -> float:
+        before_ns, self._now_ns = self._now_ns, now_ns
+        if not before_ns:
+            return 0.0
+        return min(LONGEST_STEP_S, max(0.0, (now_ns - before_ns) / NS_PER_S))
+
+    def _judge(self, rule: Rule, view: View, began: list[tuple[str, str]]) -> str:
+        """Judge one rule in all its scopes. Returns what was missing, empty when nothing was."""
+        code, now_ns = rule.code, view.now_ns
+        keys = [""] if rule.scope is None else view.keys(rule.scope)
+        if not keys:
+            assert rule.scope is not None
+            for (of, _), track in self._tracks.items():
+                if of == code:
+                    track.update(rule, None, now_ns)
+            return f"{rule.scope.name}: {_why_empty(view, rule.scope)}"
+        self._drop_vanished(code, keys)
+        missing = ""
+        others = 0
+        for key in keys:
+            answer, reason = self._answer(rule, view, key)
+            if answer is None:
+                others += bool(missing)
+                missing = missing or reason
+            if (code, key) not in self._tracks:
+                self._tracks[code, key] = _Track(rule)
+            track = self._tracks[code, key]
+            was_active = track.active
+            track.update(rule, answer, now_ns)
+            if track.active and not was_active:
+                began.append((code, key))
+        return f"{missing} (and {others} more)" if others else missing
+
+    def _answer(self, rule: Rule, view: View, key: str) -> tuple[Answer | None, str]:
+        try:
+            return rule.judge(view, key, self._limits[rule.code]), ""
+        except Missing as missing:
+            return None, missing_text(view, missing.what, missing.key, missing.reason)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            # A rule that trips over a reading nobody foresaw must not take the monitor with it.
+            return None, f"the rule failed: {type(error).__name__}: {error}"
+
+    def _drop_vanished(self, code: str, keys: list[str]) -> None:
+        """Forget scopes that are no more: their findings end with them."""
+        alive = set(keys)
+        for of, key in [track for track in self._tracks if track[0] == code]:
+            if key not in alive:
+                del self._tracks[of, key]
+
+    def _mute(self) -> None:
+        """End findings that another active one in the same scope rules out, in rule order."""
+        for rule in self._rules:
+            if not rule.mutes:
+                continue
+            for key in [
+                k for (code, k), t in self._tracks.items() if code == rule.code and t.active
+            ]:
+                for code in rule.mutes:
+                    muted = self._tracks.get((code, key))
+                    if muted is not None and self._tracks[rule.code, key].active:
+                        muted.end()
+
+    def _findings(self, now_ns: int) -> tuple[Finding, ...]:
+        found = []
+        for rule in self._rules:
+            for (code, key), track in self._tracks.items():
+                if code == rule.code and track.active and track.last is not None:
+                    found.append(_finding(rule, key, track, track.last, now_ns))
+        return tuple(sorted(found, key=_order))
+
+    def _remember(
+        self,
+        findings: tuple[Finding, ...],
+        found: Assessment,
+        began: list[tuple[str, str]],
+        dt_s: float,
+    ) -> None:
+        """Add this look to the sums of the watch."""
+        for ended in self._past.values():
+            if ended.finding.active:
+                ended.finding = replace(ended.finding, active=False)
+        for finding in findings:
+            key = (finding.code, finding.scope)
+            built_up_s = finding.active_s if key in began else 0.0
+            if key not in self._past:
+                self._past[key] = _Past(finding, finding.since_ns)
+            past = self._past[key]
+            seconds = built_up_s or dt_s
+            past.active_s += seconds
+            past.lost_gpu_s += (finding.lost_gpu_s_per_s or 0.0) * seconds
+            worst = max(past.finding.severity, finding.severity)
+            past.finding = (
+                finding if finding.severity == worst else replace(past.finding, active=True)
+            )
+            if built_up_s > dt_s and finding.code in self._causes and found.judged:
+                self._tally.add_earlier(finding, built_up_s - dt_s)
+        self._tally.add(found, dt_s)
+
+    def _settle(self, found: Assessment, findings: tuple[Finding, ...], now_ns: int) -> None:
+        """Let the verdict change at most every few seconds, at once when something is critical."""
+        critical = frozenset(
+            (finding.code, finding.scope)
+            for finding in findings
+            if finding.severity is Severity.CRIT
+        )
+        held = now_ns - self._verdict_ns < VERDICT_HOLD_S * NS_PER_S
+        if held and critical == self._critical and self._verdict_ns:
+            return
+        self._critical = critical
+        verdict = decide(found, self._nouns)
+        if verdict != self._verdict:
+            if found.judged:
+                self._verdict_ns = now_ns
+            self._verdict = verdict
+
+    # -- the whole watch --------------------------------------------------------------------
+
+    def summary(self) -> Judgement:
+        """The judgement over all looks so far.
+
+        A finding is listed when it was active at any time; `active_s` is the time in which it was,
+        `since_ns` its first onset and the loss its mean while active. The verdict is ranked by the
+        total loss. A rule is unknown when it could not be judged at half of the looks or more.
+        """
+        findings = []
+        for past in self._past.values():
+            finding = past.finding
+            lost = finding.lost_gpu_s_per_s
+            if lost is not None and past.active_s > 0:
+                lost = past.lost_gpu_s / past.active_s
+            findings.append(
+                replace(
+                    finding,
+                    since_ns=past.first_ns,
+                    active_s=past.active_s,
+                    lost_gpu_s_per_s=lost,
+                )
+            )
+        verdict = decide(self._tally.mean(), self._nouns)
+        unknown = tuple(
+            Unknown(code, missing)
+            for code, (looks, missing) in self._unknown.items()
+            if 2 * looks >= self._looks
+        )
+        return Judgement(self._now_ns, verdict, tuple(sorted(findings, key=_order)), unknown)
+
+
+def _finding(rule: Rule, key: str, track: _Track, fires: Fires, now_ns: int) -> Finding:
+    return Finding(
+        code=rule.code,
+        severity=rule.severity if fires.severity is None else fires.severity,
+        scope=key,
+        text=fires.text,
+        active=True,
+        since_ns=track.since_ns,
+        active_s=(now_ns - track.since_ns) / NS_PER_S,
+        lost_gpu_s_per_s=fires.lost_gpu_s_per_s,
+        evidence=fires.evidence,
+        advice=fires.advice or rule.advice,
+        refuted_by=rule.refuted_by,
+        next_check=rule.next_check,
+        confidence=fires.confidence,
+    )
+
+
+def _order(finding: Finding) -> tuple[int, float, str, str]:
+    """Worst first, then by loss, then by name, so that the order never depends on chance."""
+    return (-finding.severity, -(finding.lost_gpu_s_per_s or 0.0), finding.code, finding.scope)
+
+
+def _why_empty(view: View, table: type[Table]) -> str:
+    """Why a table has no rows: what its source says, where a source of that name says something."""
+    reason = view.text(SourceHealth.reason, table.name)
+    return reason or "no reading"
