@@ -127,7 +127,7 @@ class GpuCollector:
         for device in self._devices:
             if device.known:
                 self._seen[device.uuid] = device.facts
-        for uuid in self._seen.keys() - {row.key for row in rows}:
+        for uuid in sorted(self._seen.keys() - {row.key for row in rows}):
             facts = {**self._seen[uuid], Gpu.health: LOST, Gpu.util_pct: _UNLISTED}
             rows.append(Gpu.row(uuid, t_ns, facts))
         streams: list[tuple[type[Table], list[Row]]] = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from typing import TYPE_CHECKING
 
 import pynvml
@@ -11,21 +12,34 @@ from bottletop.collectors.gpu_driver import absence
 from bottletop.model import Absent, State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from bottletop.collectors.gpu_driver import Driver
 
-_MEMBERS = {
-    pynvml.NVML_VALUE_TYPE_DOUBLE: "dVal",
-    pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: "uiVal",
-    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG: "ulVal",
-    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: "ullVal",
-    pynvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG: "sllVal",
-    5: "siVal",  # signed int, not in older bindings
-    6: "usVal",  # unsigned short, not in older bindings
+_SLOT = struct.Struct("=IIqqIiQ")
+"""nvmlFieldValue_t: id, scope, stamp, latency, value type, return code, 64-bit value.
+
+Read as bytes, since every attribute of the binding's structures goes through Python code: 0.4 ms a
+tick with 8 GPUs.
+"""
+
+_DECODE: dict[int, Callable[[int], float]] = {
+    pynvml.NVML_VALUE_TYPE_DOUBLE: lambda word: _reread(word, "d"),
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: lambda word: word & 0xFFFFFFFF,
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG: lambda word: word,
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: lambda word: word,
+    pynvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG: lambda word: _reread(word, "q"),
+    5: lambda word: _reread(word, "i"),  # signed int, not in older bindings
+    6: lambda word: word & 0xFFFF,  # unsigned short, not in older bindings
 }
 NARROW = frozenset({pynvml.NVML_VALUE_TYPE_UNSIGNED_INT, 5, 6})
 """Value types of 32 bits and less."""
+
+
+def _reread(word: int, code: str) -> float:
+    """The first bytes of a 64-bit word as another type, as a C union gives them."""
+    value: float = struct.unpack_from(f"={code}", struct.pack("=Q", word))[0]
+    return value
 
 
 class FieldBatch:
@@ -49,6 +63,7 @@ class FieldBatch:
         self._values = (pynvml.c_nvmlFieldValue_t * len(ids))()
         for slot, field_id in zip(self._values, ids, strict=True):
             slot.fieldId = field_id
+        self._bytes = memoryview(self._values).cast("B")
 
     def keep(self, ids: Iterable[int]) -> None:
         """Ask for these ids only, from now on."""
@@ -73,25 +88,25 @@ class FieldBatch:
             self._forget(failed)
             self.answered = not self._ids
             return out | failed
-        fresh = {slot.fieldId: self._value(slot) for slot in self._values}
+        fresh = {
+            field_id: self._value(field_id, kind, answer, word)
+            for field_id, _, _, _, kind, answer, word in _SLOT.iter_unpack(self._bytes)
+        }
         self._forget(fresh)
         self.answered = True
         return out | fresh
 
-    def _value(self, slot: ctypes.Structure) -> float | Absent:
-        code: int = slot.nvmlReturn
+    def _value(self, field_id: int, kind: int, code: int, word: int) -> float | Absent:
         if code != pynvml.NVML_SUCCESS:
             if code == pynvml.NVML_ERROR_INVALID_ARGUMENT:  # an id that this driver does not know
                 return absence(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
             return self._driver.judge(code)
-        kind: int = slot.valueType
-        member = _MEMBERS.get(kind)
-        if member is None:
-            return Absent.implausible(kind, "of a type that this binding does not know")
+        decode = _DECODE.get(kind)
+        if decode is None:
+            return Absent.implausible(kind, "of a type that nobody has named")
         if kind in NARROW:
-            self.narrow.add(slot.fieldId)
-        value: float = getattr(slot.value, member)
-        return value
+            self.narrow.add(field_id)
+        return decode(word)
 
     def _forget(self, answers: dict[int, float | Absent]) -> None:
         """Stop asking for what is not supported."""

@@ -221,7 +221,7 @@ def test_many_gpus_are_averaged_to_fewer_rows_of_the_same_mean(gpu_host: MakeHos
     reads = host.ticks(20)[2:]
     values = [cell for read in reads for _, cell in read.series(GpuPowerSample.power_w, ONE)]
     assert len(values) / len(reads) == pytest.approx(12.5, abs=0.6)
-    assert sum(values) / len(values) == pytest.approx(160, abs=1)  # type: ignore[arg-type]
+    assert sum(values) / len(values) == pytest.approx(160, abs=1)
     assert reads[-1].number(Gpu.power_interval_s, ONE) == pytest.approx(0.08)
     assert len(reads[-1].rows(GpuUtilSample, ONE)) == 6
 

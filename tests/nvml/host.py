@@ -13,7 +13,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import IO, TYPE_CHECKING, Any
 
 from bottletop.model import NS_PER_S, Absent, Metric, Row, Sample, Table, Value
 from nvml.build import SCENARIOS, CallStats, read_stats
@@ -27,14 +27,14 @@ ROOT = Path(__file__).parents[2]
 _LENGTH = struct.Struct("<I")
 
 
-def send(stream: BinaryIO, message: object) -> None:
+def send(stream: IO[bytes], message: object) -> None:
     """Write one framed message."""
     data = pickle.dumps(message)
     stream.write(_LENGTH.pack(len(data)) + data)
     stream.flush()
 
 
-def receive(stream: BinaryIO) -> Any:
+def receive(stream: IO[bytes]) -> Any:
     """Read one framed message. Raises EOFError when the other side has gone."""
     head = stream.read(_LENGTH.size)
     if len(head) < _LENGTH.size:

@@ -256,6 +256,17 @@ NUMBER_OF_GPU(nvmlDeviceGetDisplayActive, unsigned, 0)
 NUMBER_OF_GPU(nvmlDeviceGetComputeMode, unsigned, 0)
 NUMBER_OF_GPU(nvmlDeviceGetPcieReplayCounter, unsigned, 0)
 
+/* Answered on Linux too, where it is never supported. */
+nvmlReturn_t nvmlDeviceGetDriverModel_v2(nvmlDevice_t gpu, unsigned *current, unsigned *pending) {
+    ENTER_AS(gpu, 1);
+    (void)current, (void)pending;
+    LEAVE(NOT_SUPPORTED);
+}
+
+nvmlReturn_t nvmlDeviceGetDriverModel(nvmlDevice_t gpu, unsigned *current, unsigned *pending) {
+    return nvmlDeviceGetDriverModel_v2(gpu, current, pending);
+}
+
 nvmlReturn_t nvmlDeviceGetFanSpeed(nvmlDevice_t gpu, unsigned *percent) {
     ENTER(gpu);
     PUT(*percent, NEAREST(AT(fan)));
