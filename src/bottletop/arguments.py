@@ -51,6 +51,8 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    _screen(top, "auto")
+    _root(top)
     top.add_argument("--version", action="version", version=f"bottletop {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     _attach(commands)
@@ -85,6 +87,8 @@ def _attach(commands: _Commands) -> None:
         "The process is only read, never paused, signalled or changed.",
     )
     command.add_argument("process", metavar="PID|NAME", help="process id, or part of its name")
+    _screen(command)
+    _root(command)
 
 
 def _run(commands: _Commands) -> None:
@@ -104,6 +108,7 @@ def _run(commands: _Commands) -> None:
     command.add_argument(
         "--log", metavar="FILE", help="where its output goes (default: named here)"
     )
+    _screen(command)
     command.add_argument("cmd", metavar="CMD", nargs=argparse.REMAINDER, help="after --")
 
 
@@ -120,6 +125,7 @@ def _demo(commands: _Commands) -> None:
     command.add_argument("--list", action="store_true", help="list the scenarios")
     _for(command, default=None, note="default: until the verdict or 30s; on a terminal until q")
     _json(command)
+    _screen(command)
     command.add_argument(
         "--real-gpu",
         action="store_true",
@@ -149,6 +155,7 @@ def _replay(commands: _Commands) -> None:
         "Opens a recording: play, pause, step, seek. Findings are shown as they were recorded.",
     )
     command.add_argument("file", metavar="FILE")
+    _screen(command)
 
 
 def _report(commands: _Commands) -> None:
@@ -163,7 +170,7 @@ def _report(commands: _Commands) -> None:
     _pid(command)
     _for(command, default=30.0, note="default: 30s")
     _json(command)
-    command.add_argument("--root", metavar="DIR", help="read a captured host tree instead of /")
+    _root(command)
 
 
 def _rules(commands: _Commands) -> None:
@@ -174,6 +181,31 @@ def _rules(commands: _Commands) -> None:
         "Lists every rule, or prints one rule's documentation and thresholds.",
     )
     command.add_argument("code", nargs="?", metavar="CODE")
+
+
+def _screen(command: argparse.ArgumentParser, default: str = argparse.SUPPRESS) -> None:
+    """Look of the screens. Only the top parser has defaults: a command would overwrite its values."""
+    command.add_argument(
+        "--theme",
+        choices=("auto", "dark", "light", "ansi"),
+        default=default,
+        help="colours of the screen; ansi uses the terminal's own (default: auto)",
+    )
+    command.add_argument(
+        "--glyphs",
+        choices=("auto", "braille", "blocks", "ascii"),
+        default=default,
+        help="characters that histories are drawn with (default: what the terminal can show)",
+    )
+
+
+def _root(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--root",
+        metavar="DIR",
+        default=None,
+        help="read a captured host tree (DIR/proc, DIR/sys) instead of this host",
+    )
 
 
 def _pid(command: argparse.ArgumentParser) -> None:

@@ -69,22 +69,39 @@ def _complain(line: str, code: int) -> int:
 
 
 def _host(arguments: argparse.Namespace) -> int:
-    del arguments
-    return _dashboard(None)
+    return _dashboard(None, arguments)
 
 
 def _attach(arguments: argparse.Namespace) -> int:
-    return _dashboard(_one_process(arguments.process))
+    _require_tree(arguments.root)
+    return _dashboard(_one_process(arguments.process, arguments.root), arguments)
 
 
-def _dashboard(root: ProcessId | None) -> int:
+def _dashboard(root: ProcessId | None, arguments: argparse.Namespace) -> int:
+    _require_tree(arguments.root)
     _require_terminal("use `bottletop report` for text")
+    return _show(_runtime(root_process=root, root_dir=arguments.root), arguments)
+
+
+def _show(
+    runtime: Runtime,
+    arguments: argparse.Namespace,
+    *,
+    log_path: str | None = None,
+    for_s: float | None = None,
+) -> int:
+    """Run the dashboard over a live run, and end the run with it."""
     from bottletop.tui.app import run_dashboard
 
-    runtime = _runtime(root_process=root)
     runtime.start()
     try:
-        return run_dashboard(runtime)
+        return run_dashboard(
+            runtime,
+            theme=arguments.theme,
+            glyphs=arguments.glyphs,
+            log_path=log_path,
+            for_s=for_s,
+        )
     finally:
         runtime.stop()
 
@@ -96,7 +113,12 @@ def _replay(arguments: argparse.Namespace) -> int:
     from bottletop.replay import Replay
     from bottletop.tui.app import run_dashboard
 
-    return run_dashboard(Replay(recording, SystemClock()), mode="replay")
+    return run_dashboard(
+        Replay(recording, SystemClock()),
+        mode="replay",
+        theme=arguments.theme,
+        glyphs=arguments.glyphs,
+    )
 
 
 def _require_terminal(instead: str) -> None:
@@ -117,9 +139,8 @@ def _report(arguments: argparse.Namespace) -> int:
         from bottletop.replay import judge_again
 
         return _print(judge_again(_open(arguments.file)), arguments.json)
+    _require_tree(arguments.root)
     root = _process_of(arguments.pid, arguments.root)
-    if arguments.root is not None and not os.path.isdir(os.path.join(arguments.root, "proc")):
-        raise Refusal(f"{arguments.root}: not a captured host tree: it has no proc folder")
     runtime = _runtime(root_process=root, root_dir=arguments.root)
     return _print(_watch(runtime, arguments.for_s, quiet=arguments.json), arguments.json)
 
@@ -186,15 +207,15 @@ def _process_of(pid: int | None, root_dir: str | None) -> ProcessId | None:
         raise Refusal(str(error), CANNOT_WATCH) from None
 
 
-def _one_process(query: str) -> ProcessId:
+def _one_process(query: str, root_dir: str | None) -> ProcessId:
     from bottletop.attach import resolve
     from bottletop.roots import Roots
 
     if query.isdecimal():
-        found = _process_of(int(query), None)
+        found = _process_of(int(query), root_dir)
         assert found is not None
         return found
-    candidates = resolve(Roots(), query)
+    candidates = resolve(Roots.under(root_dir) if root_dir else Roots(), query)
     if not candidates:
         raise Refusal(f"no process matches {query!r}", CANNOT_WATCH)
     if len(candidates) == 1:
@@ -210,6 +231,11 @@ def _one_process(query: str) -> ProcessId:
         return picked
     lines = "\n".join(f"  {item.id.pid:>8}  {item.command}" for item in candidates)
     raise Refusal(f"{len(candidates)} processes match {query!r}; name one by its pid:\n{lines}")
+
+
+def _require_tree(root_dir: str | None) -> None:
+    if root_dir is not None and not os.path.isdir(os.path.join(root_dir, "proc")):
+        raise Refusal(f"{root_dir}: not a captured host tree: it has no proc folder")
 
 
 def _open(path: str):  # type: ignore[no-untyped-def]
@@ -249,13 +275,7 @@ def _run(arguments: argparse.Namespace) -> int:
             )
         _print(watched, arguments.json)
         return launched.exit_code() or 0
-    from bottletop.tui.app import run_dashboard
-
-    runtime.start()
-    try:
-        return run_dashboard(runtime, log_path=launched.log_path)
-    finally:
-        runtime.stop()
+    return _show(runtime, arguments, log_path=str(launched.log_path))
 
 
 # -- demo and rules ------------------------------------------------------------------------------
@@ -298,13 +318,7 @@ def _watch_demo(running: RunningDemo, needs_s: float, arguments: argparse.Namesp
     )
     if arguments.json or no_terminal_reason() is not None or not sys.stdout.isatty():
         return _watch(runtime, arguments.for_s or needs_s, quiet=arguments.json)
-    from bottletop.tui.app import run_dashboard
-
-    runtime.start()
-    try:
-        run_dashboard(runtime, log_path=running.log_path, for_s=arguments.for_s)
-    finally:
-        runtime.stop()
+    _show(runtime, arguments, log_path=str(running.log_path), for_s=arguments.for_s)
     return finished(runtime)
 
 
