@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _screen(top, "auto")
-    _root(top)
+    _root(top, None)
     top.add_argument("--version", action="version", version=f"bottletop {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     _attach(commands)
@@ -184,7 +184,7 @@ def _rules(commands: _Commands) -> None:
 
 
 def _screen(command: argparse.ArgumentParser, default: str = argparse.SUPPRESS) -> None:
-    """Look of the screens. Only the top parser has defaults: a command would overwrite its values."""
+    """Look of the screens. Only the top parser has defaults: a command's would overwrite them."""
     command.add_argument(
         "--theme",
         choices=("auto", "dark", "light", "ansi"),
@@ -199,11 +199,11 @@ def _screen(command: argparse.ArgumentParser, default: str = argparse.SUPPRESS) 
     )
 
 
-def _root(command: argparse.ArgumentParser) -> None:
+def _root(command: argparse.ArgumentParser, default: str | None = argparse.SUPPRESS) -> None:
     command.add_argument(
         "--root",
         metavar="DIR",
-        default=None,
+        default=default,
         help="read a captured host tree (DIR/proc, DIR/sys) instead of this host",
     )
 
