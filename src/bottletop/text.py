@@ -14,6 +14,10 @@ _UNSAFE = re.compile(
 
 MAX_CHARS = 512
 
+# Latin, punctuation, arrows, box drawing, blocks and braille: one cell each, none combining. Screens
+# measure thousands of such strings a second.
+_NARROW = re.compile("[\x20-\x7e\u00a0-\u02ff\u2010-\u2027\u2190-\u2319\u2500-\u25fc\u2800-\u28ff]*")
+
 
 def clean(raw: str | bytes, limit: int = MAX_CHARS) -> str:
     """Return `raw` without anything that could act on a terminal, at most `limit` characters.
@@ -32,7 +36,7 @@ def clean(raw: str | bytes, limit: int = MAX_CHARS) -> str:
 
 def cell_width(value: str) -> int:
     """Return how many terminal cells `value` takes: 2 for wide and full-width, 0 for combining."""
-    if value.isascii():
+    if value.isascii() or _NARROW.fullmatch(value):
         return len(value)
     width = 0
     for char in value:

@@ -43,6 +43,17 @@ def seconds_text(value: float) -> str:
     return f"{hours}h{minutes:02d}m"
 
 
+def age_text(seconds: float) -> str:
+    """How long something has been going on, in whole seconds: `41 s`, `4m05s`, `2h03m`."""
+    whole = max(0, round(seconds))
+    return f"{whole} s" if whole < 120 else seconds_text(whole)
+
+
+def percent_text(share: float | None) -> str:
+    """A share of 0 to 1 as whole percent: `72 %`."""
+    return MISSING if share is None else f"{share * 100:.0f} %"
+
+
 def _three(value: float) -> str:
     size = abs(value)
     return f"{value:.0f}" if size >= 100 else f"{value:.1f}" if size >= 10 else f"{value:.2f}"
