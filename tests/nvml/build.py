@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 HERE = Path(__file__).parent
-SOURCES = ("nvml_sim.c", "scenario.c", "core.c")
-HEADERS = ("nvml_abi.h", "sim.h")
+SOURCES = ("nvml_sim.c", "nvml_series.c", "scenario.c", "core.c")
+HEADERS = ("nvml_abi.h", "sim.h", "calls.h")
 SCENARIOS = HERE / "scenarios"
 LIBRARY = "libnvidia-ml.so.1"
 STATS_RECORD = struct.Struct("<64sQQQ40x")
