@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from bottletop.clock import Clock
     from bottletop.collectors.gpu_driver import Driver
 
-UTIL = Kind(pynvml.NVML_GPU_UTILIZATION_SAMPLES, GpuUtilSample, GpuUtilSample.util_pct)
-POWER = Kind(pynvml.NVML_TOTAL_POWER_SAMPLES, GpuPowerSample, GpuPowerSample.power_w, MILLI)
-CLOCK = Kind(pynvml.NVML_PROCESSOR_CLK_SAMPLES, GpuClockSample, GpuClockSample.sm_clock_mhz)
+UTIL = Kind(pynvml.NVML_GPU_UTILIZATION_SAMPLES, GpuUtilSample.util_pct)
+POWER = Kind(pynvml.NVML_TOTAL_POWER_SAMPLES, GpuPowerSample.power_w, MILLI)
+CLOCK = Kind(pynvml.NVML_PROCESSOR_CLK_SAMPLES, GpuClockSample.sm_clock_mhz)
 SNAPSHOT = {UTIL: Gpu.util_pct, POWER: Gpu.power_w, CLOCK: Gpu.sm_clock_mhz}
 
 FAST_FIELDS = tuple(reading for reading in FIELD_READINGS if not reading.slow)
@@ -194,7 +194,7 @@ class Device:
         if self._handle is not None:
             return
         if self._gone is not None and self._clock.monotonic_ns() < self._retry_ns:
-            raise self._gone
+            raise self._gone.with_traceback(None)
         # By UUID once it is known: after a reset the driver may list GPUs in another order.
         call = self._driver.call
         if self.known:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pynvml
 
 from bottletop.collectors.gpu_readings import BELIEVED, believed
-from bottletop.model import NOT_READ, NS_PER_S, Absent, Metric, Row, State, Table, Value
+from bottletop.model import NOT_READ, NS_PER_S, Absent, Metric, Row, State, Value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,10 +68,9 @@ class StampClock:
 
 
 class Kind(NamedTuple):
-    """One of the driver's buffers and the table that it fills."""
+    """One of the driver's buffers and the column that it fills."""
 
     sampling_type: int
-    table: type[Table]
     metric: Metric
     scale: float = 1
 
