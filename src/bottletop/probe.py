@@ -1,0 +1,808 @@
+"""Time the stages of a Python program where they happen, for `bottletop attach` to read.
+
+    from bottletop.probe import stage
+
+    with stage("preprocess"):
+        batch = decode(request)
+
+    @stage("forward")
+    def forward(batch): ...
+
+`stage(name)` is a context manager and a decorator, for functions, methods, coroutines and
+generators (where each item produced is one pass). Stages nest; threads, asyncio tasks, forked and
+spawned processes are kept apart. Call `stage(name)` where it is used: a kept object works too, but
+costs twice as much. Wall time is measured: around asynchronous GPU work that is the launch, not
+the kernel. Under `torch.compile(fullgraph=True)` keep stages outside of the compiled function.
+
+A program that must also run where bottletop is not installed can begin with
+
+    try: from bottletop.probe import stage
+    except ImportError:
+        import contextlib; stage = contextlib.contextmanager(lambda name: (yield))
+
+The probe never raises into the program, prints nothing, and starts no thread, socket, signal
+handler or exit hook. `BOTTLETOP_PROBE=0` in the environment turns it off at import; three errors of
+its own turn it off for good. It has no dependency and runs on CPython 3.8 to 3.14.
+
+Shared memory, layout 1
+-----------------------
+One memfd named "bottletop-probe-1" a process, made at the first `stage()` call, found through
+/proc/PID/fd by readers of the same user: no path, nothing to clean up, gone with the process. Its
+size is sealed, so that nobody can truncate it under the program, and what is in use is allocated
+before it is touched, so that a full memory cannot turn a store into SIGBUS. All words are unsigned
+64 bit in the byte order of the host. All times are CLOCK_MONOTONIC nanoseconds.
+
+    word   header
+    0      magic "BTPROBE1"
+    1      layout version
+    2      size of the memory in bytes
+    3, 4   pid as the process sees it, its start time (field 22 of /proc/self/stat, 0: unknown)
+    5, 6   CLOCK_MONOTONIC and CLOCK_REALTIME at creation: the clock pair
+    7      state: 1 on, 2 turned off by its own errors
+    8      internal errors
+    9      generation: forks between the first process of this program and this one
+    10     stages named so far
+    11     cells used so far, shared ones included
+    12     flags: 1 a stage ran in its shared cell, 2 a stage did not fit and counts as "(other)"
+    13     sys.hexversion
+
+    byte 512    names: 32 of 64 bytes, UTF-8 padded with NUL; the last one is "(other)"
+    byte 4096   cells of 168 words; the first 32 are the shared cells of stages 0 to 31
+
+    word   cell
+    0      stage index + 1; 0: never used
+    1      start of the pass under way, 0: none (shared cell: sum of the starts, modulo 2**64)
+    2      shared cell: passes under way; else unused
+    3      ns spent in nested stages, of completed passes
+    4      ns of the longest completed pass
+    5      native id of the thread that the cell was last bound to
+    6, 7   unused
+    8+b    completed passes in histogram bucket b, for b in 0..79
+    88+b   ns in them
+
+Bucket b holds the durations d with (d * d).bit_length() == b: two buckets an octave; the last one
+also takes all that is longer (13 minutes). So passes = sum of words 8..87, inclusive ns = sum of
+words 88..167, self ns = inclusive - nested.
+
+A cell belongs to at most one pass at a time, and only the thread that runs that pass writes it,
+with plain stores: totals are exact and a pass that hangs shows its start. A thread keeps one cell a
+stage while it lives and leaves it, totals included, to a later thread; passes that overlap
+(asyncio, recursion) take spare cells. When no cell is left, passes share the stage's shared cell
+under a lock. A reader takes two snapshots and accepts what did not change between them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from _thread import RLock, _local, get_native_id
+from contextvars import ContextVar
+from time import monotonic_ns, time_ns
+
+TYPE_CHECKING = False  # typing is a megabyte that a program may do without
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Generator
+    from mmap import mmap
+    from types import TracebackType
+    from typing import Any, TypeVar
+
+    F = TypeVar("F")
+    Slot = list[Any]
+    Frame = list[Any]
+
+__all__ = ["stage", "status"]
+
+MEMFD_NAME = "bottletop-probe-1"
+MAGIC = int.from_bytes(b"BTPROBE1", sys.byteorder)
+LAYOUT = 1
+SIZE_BYTES = 1 << 20
+STEP_BYTES = 1 << 16  # allocated at a time, so that a process pays for the cells it uses
+NAMES_AT, NAME_BYTES, MAX_STAGES = 512, 64, 32
+CELLS_AT, CELL_WORDS, BUCKETS = 4096, 168, 80
+MAX_CELLS = (SIZE_BYTES - CELLS_AT) // (8 * CELL_WORDS)
+OTHER = MAX_STAGES - 1
+MAX_ERRORS = 3
+MAX_CACHED_NAMES = 256  # a thread; names made up at run time must not grow the program
+
+_START, _UNDER_WAY, _NESTED, _LONGEST, _THREAD, _COUNTS, _SUMS = 1, 2, 3, 4, 5, 8, 88
+_STATE, _ERRORS, _STAGES, _CELLS, _FLAGS = 7, 8, 10, 11, 12
+_ON, _OFF_BY_ERRORS = 1, 2
+_FLAG_SHARED, _FLAG_OTHER = 1, 2
+
+# What makes a slot's exit take the slow way.
+_SPARE, _IN_CONTEXT, _SKIPPED = 1, 2, 4
+
+# A slot is a list: 0 idle, 1 handed out, else the start of its pass; then these.
+_SPAN, _STAGE, _TAKE, _DETACH = 1, 2, 3, 4
+
+# A frame is a list: ns of nested stages, nested passes under way, since when, outer frame, done.
+_IN_NESTED, _ACTIVE, _SINCE, _OUTER, _DONE = 0, 1, 2, 3, 4
+
+_frame_of_context: ContextVar[Frame | None] = ContextVar("bottletop_stage", default=None)
+
+
+class Span(object):
+    """One pass of a stage. What `stage()` returns; not to be made otherwise."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        """Begin the pass."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the pass; exceptions of the body go on."""
+
+    def __call__(self, func: F) -> F:
+        """Decorate `func` so that each of its calls is a pass of this stage."""
+        return func
+
+
+class _Off(Span):
+    """Stands for every stage while the probe is off.
+
+    Bound C functions that take what the with statement passes and return something false cost half
+    of what a Python method does.
+    """
+
+    __slots__ = ()
+    __enter__ = "".isalpha  # type: ignore[assignment]
+    __exit__ = type.__prepare__  # type: ignore[assignment]
+
+
+_OFF = _Off()
+_OFF_SLOT: Slot = [0, _OFF]
+
+
+class _Region(object):
+    """The shared memory of this process and the slots that write to it."""
+
+    __slots__ = (
+        "_allocated",
+        "_fd",
+        "_identity",
+        "_map",
+        "_view",
+        "cells",
+        "orphans",
+        "slots",
+        "spares",
+        "stages",
+        "words",
+    )
+
+    def __init__(self, generation: int) -> None:
+        from mmap import mmap
+
+        fd = _memfd()
+        try:
+            os.fchmod(fd, 0o600)
+            os.ftruncate(fd, SIZE_BYTES)
+            os.posix_fallocate(fd, 0, STEP_BYTES)
+            self._allocated = STEP_BYTES
+            self._map: mmap = mmap(fd, SIZE_BYTES)
+            _mappings.append(self._map)
+            _seal(fd)
+            seen = os.fstat(fd)
+            self._identity = (seen.st_dev, seen.st_ino)
+        finally:
+            os.close(fd)
+        self._fd = self._find_own_fd()
+        self._view = memoryview(self._map)
+        self.words = self._view.cast("Q")
+        self.stages: dict[bytes, int] = {}
+        self.slots: list[Slot] = []
+        self.spares: list[list[Slot]] = [[] for _ in range(MAX_STAGES)]
+        self.orphans: list[Slot] = []
+        self.cells = MAX_STAGES
+        self._name(OTHER, b"(other)")
+        self._write_header(generation)
+
+    def _write_header(self, generation: int) -> None:
+        words = self.words
+        words[1] = LAYOUT
+        words[2] = SIZE_BYTES
+        words[3] = os.getpid()
+        words[4] = _start_ticks()
+        words[5] = monotonic_ns()
+        words[6] = time_ns()
+        words[_STATE] = _ON
+        words[9] = generation
+        words[_CELLS] = MAX_STAGES
+        words[13] = sys.hexversion
+        words[0] = MAGIC
+
+    def _find_own_fd(self) -> int:
+        """mmap keeps a duplicate of the descriptor, the only one left, and does not tell which."""
+        for fd in range(4096):
+            if self._is_mine(fd):
+                return fd
+        return -1
+
+    def _is_mine(self, fd: int) -> bool:
+        try:
+            seen = os.fstat(fd)
+        except OSError:
+            return False
+        return (seen.st_dev, seen.st_ino) == self._identity
+
+    def _name(self, index: int, raw: bytes) -> None:
+        start = NAMES_AT + index * NAME_BYTES
+        self._view[start : start + len(raw)] = raw
+
+    def stage_index(self, name: str) -> int:
+        """Index of a stage, given one at its first use. Called with the lock held."""
+        raw = name.encode("utf-8", "replace") or b"(unnamed)"
+        if len(raw) >= NAME_BYTES:
+            raw = raw[: NAME_BYTES - 1].decode("utf-8", "ignore").encode("utf-8")
+        index = self.stages.get(raw)
+        if index is None:
+            index = len(self.stages)
+            if index >= OTHER:
+                self.words[_FLAGS] |= _FLAG_OTHER
+                return OTHER
+            self._name(index, raw)
+            self.stages[raw] = index
+            self.words[_STAGES] = len(self.stages)
+        return index
+
+    def cell(self, index: int, stage_index: int) -> memoryview:
+        """Words of cell `index`, claimed for a stage."""
+        start = CELLS_AT // 8 + index * CELL_WORDS
+        words = self.words[start : start + CELL_WORDS]
+        words[0] = stage_index + 1
+        return words
+
+    def slot(self, stage_index: int, name: str) -> Slot | None:
+        """A slot that no pass uses, or None when all cells are taken. Called with the lock held."""
+        spares = self.spares[stage_index]
+        if spares:
+            return spares.pop()
+        for slot in self.orphans:
+            if slot[_STAGE] == stage_index and slot[0] <= 1:
+                self.orphans.remove(slot)
+                return slot
+        if self.cells >= MAX_CELLS or not self._allocate(self.cells + 1):
+            return None
+        slot = _slot(self, self.cell(self.cells, stage_index), stage_index, name)
+        self.cells += 1
+        self.words[_CELLS] = self.cells
+        self.slots.append(slot)
+        return slot
+
+    def _allocate(self, cells: int) -> bool:
+        needed = CELLS_AT + cells * CELL_WORDS * 8
+        while self._allocated < needed:
+            if not self._is_mine(self._fd):  # the program closed or reused the descriptor
+                return False
+            try:
+                os.posix_fallocate(self._fd, self._allocated, STEP_BYTES)
+            except OSError:
+                return False
+            self._allocated += STEP_BYTES
+        return True
+
+    def abandon(self) -> None:
+        """In a forked child: let go of the parent's memory without writing to it."""
+        scratch = memoryview(bytearray(8 * CELL_WORDS)).cast("Q")
+        for slot in self.slots:
+            slot[_DETACH](scratch)
+        if self._is_mine(self._fd):
+            self.words.release()
+            self._view.release()
+            try:
+                self._map.close()
+                _mappings.remove(self._map)
+            except BufferError:  # a thread that the child does not have was in the middle
+                pass
+
+
+def _memfd() -> int:
+    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+    try:
+        return os.memfd_create(MEMFD_NAME, flags | 8)  # MFD_NOEXEC_SEAL, Linux 6.3
+    except OSError:
+        return os.memfd_create(MEMFD_NAME, flags)
+
+
+def _seal(fd: int) -> None:
+    import fcntl
+
+    add_seals = getattr(fcntl, "F_ADD_SEALS", 1033)
+    fcntl.fcntl(fd, add_seals, 1 | 2 | 4)  # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
+
+
+def _start_ticks() -> int:
+    try:
+        fd = os.open("/proc/self/stat", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            stat = os.read(fd, 4096)
+        finally:
+            os.close(fd)
+        return int(stat[stat.rindex(b")") + 2 :].split()[19])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+class _Threadwide(object):
+    """What a thread keeps: its slots by stage name, its frame, passes of kept objects."""
+
+    __slots__ = ("frame", "kept", "region", "slots", "thread")
+
+    def __init__(self, region: _Region | None, slots: dict[str, Slot]) -> None:
+        self.region = region
+        self.slots = slots
+        self.frame: Frame = [0, 0, 0, None, False]
+        self.kept: list[tuple[Slot, Span]] = []
+        self.thread = get_native_id()
+
+    def __del__(self) -> None:
+        try:
+            if self.region is None:
+                return
+            for slot in {id(slot): slot for slot in self.slots.values()}.values():
+                if slot[0] > 1:  # entered here, to be left by another thread
+                    self.region.orphans.append(slot)
+                else:
+                    self.region.spares[slot[_STAGE]].append(slot)
+        except Exception:  # the interpreter is going down
+            pass
+
+
+class _OffSlots(dict):  # type: ignore[type-arg]
+    def __missing__(self, name: str) -> Slot:
+        return _OFF_SLOT
+
+
+class _Dead(object):
+    """Replaces the thread-local state when the probe turns itself off."""
+
+    slots: dict[str, Slot] = _OffSlots()
+    state = _Threadwide(None, {})
+
+
+_lock = RLock()  # re-entrant: a destructor or signal handler may call stage() while it is held
+_mappings: list[mmap] = []
+"""Held by the fork hook, so that they outlive the modules: a mapping closes its descriptor at its
+end, and a program that closed all descriptors may have a file of its own under that number."""
+_local_state: Any = _local()
+_region: _Region | None = None
+_generation = 0
+_errors = 0
+_off_reason = "BOTTLETOP_PROBE=0" if os.environ.get("BOTTLETOP_PROBE") == "0" else ""
+
+
+def status() -> str:
+    """Return "on", "idle" before the first stage, or "off: " and the reason."""
+    if _off_reason:
+        return "off: " + _off_reason
+    return "on" if _region is not None else "idle"
+
+
+def stage(name: str) -> Span:
+    """Return a context manager and decorator that times passes of the stage `name`."""
+    try:
+        slot: Slot = _local_state.slots[name]
+        if slot[0] <= 1:
+            slot[0] = 1
+            return slot[1]  # type: ignore[no-any-return]
+    except (AttributeError, KeyError, TypeError):
+        pass
+    return _first_or_overlapping(name)
+
+
+def _first_or_overlapping(name: Any) -> Span:
+    """`stage()` for a name that is new to the thread, or whose slot is in use by a pass."""
+    try:
+        if callable(name):  # @stage without a name
+            of_func = _first_or_overlapping(getattr(name, "__name__", "(unnamed)"))
+            return of_func(name)  # type: ignore[no-any-return]
+        if type(name) is not str:
+            name = str(name)
+        with _lock:
+            return _OFF if _off_reason else _obtain(name)
+    except Exception as error:
+        _failed(error)
+        return _OFF
+
+
+def _obtain(name: str) -> Span:
+    global _region
+    if _region is None:
+        try:
+            _region = _Region(_generation)
+        except (OSError, AttributeError, ImportError, ValueError) as error:
+            _turn_off("no shared memory: %s" % error)
+            return _OFF
+    state = getattr(_local_state, "state", None)
+    if state is None:
+        slots: dict[str, Slot] = {}
+        state = _local_state.state = _Threadwide(_region, slots)
+        _local_state.slots = slots
+    home = state.slots.get(name)
+    if home is not None and home[0] <= 1:
+        slot = home
+    else:
+        index = _region.stage_index(name)
+        slot = _region.slot(index, name)
+        if slot is None:
+            return _Shared(_region, index, name)
+        is_home = home is None and len(state.slots) < MAX_CACHED_NAMES
+        slot[_TAKE](state, 0 if is_home else _SPARE)
+        if is_home:
+            state.slots[name] = slot
+    slot[0] = 1
+    return slot[_SPAN]  # type: ignore[no-any-return]
+
+
+def _slot(region: _Region, words: memoryview, stage_index: int, name: str) -> Slot:
+    """Make the writer of one cell: closures, since cell variables are the cheapest state there is.
+
+    `enter` and `leave` are the hot path. What they would share is written out in both.
+    """
+    counts = [0] * BUCKETS
+    sums = [0] * BUCKETS
+    count_words = words[_COUNTS:_SUMS]
+    sum_words = words[_SUMS:]
+    nested = longest = saved = special = 0
+    kept = False
+    frame: Frame = []
+    own_frame: Frame = []
+    modules = sys.modules
+    clock = monotonic_ns
+    context_frame = _frame_of_context.get
+    set_context_frame = _frame_of_context.set
+
+    def enter() -> None:
+        nonlocal saved, special
+        try:
+            if slot[0] != 1:
+                return enter_kept()
+            if context_frame() is not None or ("asyncio" in modules and running_loop() is not None):
+                return enter_in_context()
+            saved = frame[0]
+            frame[0] = 0
+            slot[0] = start = clock()
+            words[1] = start
+        except Exception as error:
+            special |= _SKIPPED
+            _failed(error)
+
+    def leave(kind: object, value: object, trace: object) -> None:
+        nonlocal nested, longest
+        try:
+            spent = clock() - slot[0]
+            if special or kept:
+                inside = leave_specially(spent)
+                if inside is None:
+                    return
+            else:
+                inside = frame[0]
+                frame[0] = saved + spent
+            words[1] = 0
+            bucket = (spent * spent).bit_length()
+            if bucket > 79:
+                bucket = 79
+            counts[bucket] = passes = counts[bucket] + 1
+            count_words[bucket] = passes
+            sums[bucket] = total = sums[bucket] + spent
+            sum_words[bucket] = total
+            if inside:
+                nested += inside if inside < spent else spent
+                words[3] = nested
+            if spent > longest:
+                longest = spent
+                words[4] = spent
+            slot[0] = 0
+            if special:
+                give_back()
+        except Exception as error:
+            slot[0] = 0
+            _failed(error)
+
+    def running_loop() -> object:
+        """The first look replaces itself; while asyncio is being imported there is no loop."""
+        nonlocal running_loop
+        found = getattr(modules["asyncio"], "_get_running_loop", None)
+        if found is None:
+            return None
+        running_loop = found
+        return found()
+
+    def enter_in_context() -> None:
+        """Tasks of one thread interleave: what is nested in what is known to the context alone."""
+        nonlocal own_frame, special
+        outer = context_frame()
+        while outer is not None and outer[_DONE]:
+            outer = outer[_OUTER]
+        if outer is None:
+            outer = frame
+        own_frame = [0, 0, 0, outer, False]
+        special |= _IN_CONTEXT
+        set_context_frame(own_frame)
+        slot[0] = start = clock()
+        words[1] = start
+        if not outer[_ACTIVE]:
+            outer[_SINCE] = start
+        outer[_ACTIVE] += 1
+
+    def leave_specially(spent: int) -> int | None:
+        """Return the ns spent in nested stages, or None when this was another slot's pass."""
+        nonlocal special
+        if kept and leave_kept():
+            return None
+        if special & _SKIPPED:
+            special &= ~_SKIPPED
+            return None
+        if special & _IN_CONTEXT:
+            special &= ~_IN_CONTEXT
+            return leave_in_context(slot[0] + spent)
+        inside: int = frame[0]
+        frame[0] = saved + spent
+        return inside
+
+    def leave_in_context(end: int) -> int:
+        """Passes nested at the same time count once: inside is the time that any was under way."""
+        nonlocal own_frame
+        done, own_frame = own_frame, []
+        done[_DONE] = True
+        inside: int = done[_IN_NESTED]
+        if done[_ACTIVE]:
+            inside += end - done[_SINCE]
+        outer = done[_OUTER]
+        outer[_ACTIVE] -= 1
+        if outer[_ACTIVE] <= 0:
+            outer[_ACTIVE] = 0
+            outer[_IN_NESTED] += end - outer[_SINCE]
+        while outer[_DONE]:  # the outermost is a thread's own frame, which is never done
+            outer = outer[_OUTER]
+        done[_OUTER] = outer  # so that chains of frames left out of order do not grow
+        if context_frame() is done:
+            set_context_frame(None if outer[_OUTER] is None else outer)
+        return inside
+
+    def enter_kept() -> None:
+        """A kept object entered again, or by another thread: a slot of its own for that pass."""
+        nonlocal kept
+        other = stage(name)
+        other.__enter__()
+        kept = True
+        _local_state.state.kept.append((slot, other))
+
+    def leave_kept() -> bool:
+        passes = _local_state.state.kept
+        for index in range(len(passes) - 1, -1, -1):
+            if passes[index][0] is slot:
+                passes.pop(index)[1].__exit__(None, None, None)
+                return True
+        return False
+
+    def give_back() -> None:
+        if special & _SPARE:
+            region.spares[stage_index].append(slot)
+
+    def take(state: _Threadwide, as_special: int) -> None:
+        nonlocal frame, special
+        frame = state.frame
+        special = as_special
+        words[_THREAD] = state.thread
+
+    def detach(scratch: memoryview) -> None:
+        nonlocal words, count_words, sum_words
+        for view in (sum_words, count_words, words):
+            view.release()
+        words, count_words, sum_words = scratch, scratch, scratch
+
+    class Pass(Span):
+        __slots__ = ()
+        __enter__ = staticmethod(enter)
+        __exit__ = staticmethod(leave)
+
+        def __call__(self, func: F) -> F:
+            if slot[0] == 1:
+                slot[0] = 0
+                give_back()
+            return _decorated(func, name)  # type: ignore[no-any-return]
+
+    slot: Slot = [0, Pass(), stage_index, take, detach]
+    return slot
+
+
+class _Shared(Span):
+    """Passes in the shared cell of a stage, under the lock: slower, and not seen as nested."""
+
+    __slots__ = ("_index", "_name", "_region", "_starts")
+
+    def __init__(self, region: _Region, index: int, name: str) -> None:
+        self._region = region
+        self._index = index
+        self._name = name
+        self._starts: list[int] = []
+
+    def __enter__(self) -> None:
+        try:
+            with _lock:
+                if self._region is not _region:  # made before a fork
+                    return
+                _region.words[_FLAGS] |= _FLAG_SHARED
+                words = _region.cell(self._index, self._index)
+                start = monotonic_ns()
+                self._starts.append(start)
+                words[_START] = (words[_START] + start) & 0xFFFFFFFFFFFFFFFF
+                words[_UNDER_WAY] += 1
+        except Exception as error:
+            _failed(error)
+
+    def __exit__(self, kind: object, value: object, trace: object) -> None:
+        try:
+            with _lock:
+                if not self._starts or self._region is not _region:
+                    return
+                start = self._starts.pop()
+                spent = monotonic_ns() - start
+                words = _region.cell(self._index, self._index)
+                words[_START] = (words[_START] - start) & 0xFFFFFFFFFFFFFFFF
+                words[_UNDER_WAY] -= 1
+                bucket = min((spent * spent).bit_length(), BUCKETS - 1)
+                words[_COUNTS + bucket] += 1
+                words[_SUMS + bucket] += spent
+                words[_LONGEST] = max(words[_LONGEST], spent)
+        except Exception as error:
+            _failed(error)
+
+    def __call__(self, func: F) -> F:
+        return _decorated(func, self._name)  # type: ignore[no-any-return]
+
+
+def _failed(error: BaseException) -> None:
+    """Count an error of our own; the third one turns the probe off for good.
+
+    A program at its recursion or memory limit is not our error: that pass is not counted, no more.
+    """
+    global _errors
+    if isinstance(error, (RecursionError, MemoryError)):
+        return
+    try:
+        with _lock:
+            _errors += 1
+            if _region is not None:
+                _region.words[_ERRORS] = _errors
+            if _errors >= MAX_ERRORS and not _off_reason:
+                _turn_off("%d errors, the last: %r" % (_errors, error))
+                if _region is not None:
+                    _region.words[_STATE] = _OFF_BY_ERRORS
+    except Exception:
+        pass
+
+
+def _turn_off(reason: str) -> None:
+    global _off_reason, _local_state
+    _off_reason = reason
+    _local_state = _Dead()
+
+
+def _decorated(func: Any, name: str) -> Any:
+    """Wrap `func` so that each call is a pass of stage `name`; classes pass through unchanged."""
+    if isinstance(func, (staticmethod, classmethod)):
+        return type(func)(_decorated(func.__func__, name))
+    if isinstance(func, type) or not callable(func):
+        return func
+    flags = getattr(getattr(func, "__code__", None), "co_flags", 0)
+    if flags & 0x200:
+        wrapper = _async_generator(func, name)
+    elif flags & 0x80:
+        wrapper = _coroutine(func, name)
+    elif flags & 0x20:
+        wrapper = _generator(func, name)
+    else:
+        wrapper = _function(func, name)
+    return _named_like(func, wrapper)
+
+
+def _named_like(func: Any, wrapper: Any) -> Any:
+    """What functools.wraps does, without importing it; annotations stay unevaluated on 3.14."""
+    annotations = "__annotate__" if hasattr(func, "__annotate__") else "__annotations__"
+    names = ("__module__", "__name__", "__qualname__", "__doc__", "__type_params__", annotations)
+    for attribute in names:
+        try:
+            setattr(wrapper, attribute, getattr(func, attribute))
+        except (AttributeError, TypeError):
+            pass
+    wrapper.__dict__.update(getattr(func, "__dict__", {}))
+    wrapper.__wrapped__ = func
+    return wrapper
+
+
+def _function(func: Callable[..., Any], name: str) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        with stage(name):
+            return func(*args, **kwargs)
+
+    return wrapper
+
+
+def _coroutine(func: Callable[..., Any], name: str) -> Any:
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        with stage(name):
+            return await func(*args, **kwargs)
+
+    return wrapper
+
+
+def _generator(func: Callable[..., Any], name: str) -> Any:
+    """Each resumption up to the next item is a pass: the consumer's time is not the stage's."""
+
+    def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        inner = func(*args, **kwargs)
+        resume: Any = inner.send
+        value: Any = None
+        while True:
+            try:
+                with stage(name):
+                    item = resume(value)
+            except StopIteration as stop:
+                return stop.value
+            value = None
+            try:
+                value = yield item
+                resume = inner.send
+            except GeneratorExit:
+                inner.close()
+                raise
+            except BaseException as error:
+                resume, value = inner.throw, error
+
+    return wrapper
+
+
+def _async_generator(func: Callable[..., Any], name: str) -> Any:
+    async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+        inner = func(*args, **kwargs)
+        resume: Any = inner.asend
+        value: Any = None
+        while True:
+            try:
+                with stage(name):
+                    item = await resume(value)
+            except StopAsyncIteration:
+                return
+            value = None
+            try:
+                value = yield item
+                resume = inner.asend
+            except GeneratorExit:
+                await inner.aclose()
+                raise
+            except BaseException as error:
+                resume, value = inner.athrow, error
+
+    return wrapper
+
+
+def _in_child(mappings: list[mmap] = _mappings) -> None:
+    """After fork the mapping is the parent's: the child makes its own at its first stage."""
+    global _lock, _local_state, _region, _generation
+    try:
+        _lock = RLock()
+        _generation += 1
+        region, _region = _region, None
+        if not _off_reason:
+            _local_state = _local()
+        if region is not None:
+            region.abandon()
+    except Exception as error:
+        _failed(error)
+
+
+if _off_reason:
+
+    def stage(name: str) -> Span:  # noqa: F811 - the same name, for half the cost
+        """Return a context manager and decorator that does nothing: the probe is off."""
+        return _OFF
+
+else:
+    os.register_at_fork(after_in_child=_in_child)
