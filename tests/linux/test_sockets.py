@@ -11,7 +11,7 @@ from bottletop.linux.sockets import listening
 if TYPE_CHECKING:
     from pathlib import Path
 
-HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt uid timeout inode\n"
+HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retr uid timeout inode\n"
 
 
 def row(local: str, state: str, inode: int) -> str:

@@ -113,7 +113,7 @@ class TargetFinder:
             living[pid] = stat
             self._parents[pid] = (stat.parent_pid, stat.start_ticks)
             queue.extend(sorted(children.get(pid, ())))
-        return dict(sorted(living.items(), key=lambda item: _depth(item[0], living)))
+        return dict(sorted(living.items(), key=lambda item: _depth(item[0], root.pid, living)))
 
     def _belongs(self, stat: ProcStat, root: ProcessId, living: dict[int, ProcStat]) -> bool:
         process = ProcessId(stat.pid, stat.start_ticks)
@@ -221,14 +221,12 @@ def _argv(roots: Roots, pid: int) -> tuple[bytes, ...]:
         return ()
 
 
-def _depth(pid: int, living: dict[int, ProcStat]) -> int:
+def _depth(pid: int, root: int, living: dict[int, ProcStat]) -> int:
     """Steps up to the root; what was handed to init counts as deepest and so comes last."""
     depth = 0
-    seen = {pid}
-    while (parent := living[pid].parent_pid) in living and parent not in seen:
-        pid, depth = parent, depth + 1
-        seen.add(pid)
-    return depth if pid == next(iter(living)) else len(living)
+    while pid != root and pid in living and depth < len(living):
+        pid, depth = living[pid].parent_pid, depth + 1
+    return depth if pid == root else len(living)
 
 
 def _ended(stat: ProcStat) -> bool:
