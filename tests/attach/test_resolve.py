@@ -16,7 +16,7 @@ from bottletop.attach import (
     list_processes,
     resolve,
 )
-from bottletop.attach import candidates as candidates_module
+from bottletop.linux import procfs
 from bottletop.model import ProcessId
 from bottletop.roots import Roots
 
@@ -152,7 +152,7 @@ def test_a_process_that_proc_hides_is_named_with_the_unlocking_command(
     def refuse(roots: Roots, pid: int) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(candidates_module.procfs, "read_stat", refuse)
+    monkeypatch.setattr(procfs, "read_stat", refuse)
     with pytest.raises(NotPermitted, match="sudo bottletop attach 50"):
         identify(host.captured, 50)
 

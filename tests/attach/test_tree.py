@@ -10,12 +10,14 @@ from hosttree import HostTree
 
 from bottletop.attach import TargetFinder, find_target
 from bottletop.attach import tree as tree_module
+from bottletop.linux import procfs
 from bottletop.model import ProcessId
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from bottletop.model import Target
+    from bottletop.roots import Roots
 
 
 @pytest.fixture
@@ -152,10 +154,13 @@ def test_only_new_pids_and_members_are_read_between_sweeps(
     host: HostTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
-    real = tree_module.procfs.read_stat
-    monkeypatch.setattr(
-        tree_module.procfs, "read_stat", lambda roots, pid: (read.append(pid), real(roots, pid))[1]
-    )
+    real = procfs.read_stat
+
+    def noted(roots: Roots, pid: int) -> procfs.ProcStat:
+        read.append(pid)
+        return real(roots, pid)
+
+    monkeypatch.setattr(procfs, "read_stat", noted)
     find = TargetFinder()
     find(host.captured, ProcessId(50, 500))
     assert {1, 9} <= set(read)

@@ -18,6 +18,8 @@ from bottletop.tables.process import Process, Thread
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from bottletop.model import Value
+
 TICK = 10_000_000
 IO = {"rchar": 900, "wchar": 5, "syscr": 1, "syscw": 1, "read_bytes": 512, "write_bytes": 256}
 
@@ -41,10 +43,10 @@ class Watched:
         self.context = Context(self.clock, tree.live, target=lambda: self.target)
         self.collector = ProcessCollector(self.context)
 
-    def after(self, seconds: float) -> dict[str, dict[str, object]]:
+    def after(self, seconds: float) -> dict[str, dict[str, Value]]:
         """Let time pass and give the threads by key."""
         self.clock.advance(seconds)
-        return dict(of_table(self.collector.read(), Thread))
+        return of_table(self.collector.read(), Thread)
 
 
 def test_a_process_is_described_with_its_counters(tree: HostTree) -> None:
@@ -215,10 +217,10 @@ def test_a_thread_that_fell_asleep_stops_being_hot(tree: HostTree) -> None:
     watched.after(1)
     tree.thread(process, 50, cpu_ns=900_000_000)
     watched.after(1)
-    assert watched.context.exchange.hot_threads == ((process, 50),)
+    assert list(watched.context.exchange.hot_threads) == [(process, 50)]
     for _ in range(10):
         watched.after(1)
-    assert watched.context.exchange.hot_threads == ()
+    assert not watched.context.exchange.hot_threads
 
 
 def test_without_schedstat_ticks_are_used_and_the_delay_is_unsupported(tree: HostTree) -> None:

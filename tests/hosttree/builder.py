@@ -41,7 +41,7 @@ class HostTree:
         file.write_bytes(content.encode() if isinstance(content, str) else content)
         return file
 
-    def link(self, path: str, target: str | bytes) -> None:
+    def link(self, path: str, target: str | bytes | Path) -> None:
         """Make a symbolic link, dangling or not."""
         file = self.folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
