@@ -13,6 +13,7 @@ from bottletop.collectors.memory import MemoryCollector
 from bottletop.collectors.own import OwnCollector
 from bottletop.collectors.process import ProcessCollector
 from bottletop.collectors.psi import PsiCollector
+from bottletop.collectors.stage import StageCollector
 from bottletop.collectors.target import TargetCollector
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ COLLECTORS: tuple[CollectorFactory, ...] = (
     CgroupCollector,
     ProcessCollector,
     HotThreadCollector,
+    StageCollector,
     TargetCollector,
     OwnCollector,
 )

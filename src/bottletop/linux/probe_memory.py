@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bottletop.linux import procfs
 from bottletop.model import NS_PER_S
-from bottletop.roots import read_record
+from bottletop.roots import read_bytes, read_record
 from bottletop.text import clean
 
 if TYPE_CHECKING:
@@ -107,9 +107,10 @@ class ProbeMemory:
     """The memory of one probe, open for reading. Raises `NotAProbe` and OSError when opened."""
 
     def __init__(self, roots: Roots, process: ProcessId, fd_name: str) -> None:
-        path = f"{roots.proc}/{process.pid}/fd/{fd_name}"
+        self._folder = f"{roots.proc}/{process.pid}"
+        self._path = f"{self._folder}/fd/{fd_name}"
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-        self._fd = os.open(path, flags)
+        self._fd = os.open(self._path, flags)
         try:
             seen = os.fstat(self._fd)
             if not stat.S_ISREG(seen.st_mode) or seen.st_size != SIZE_BYTES:
@@ -128,6 +129,26 @@ class ProbeMemory:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
+
+    def is_held(self) -> bool:
+        """False once the process has let go of this memory, as an exec makes it do.
+
+        A process that closed all its descriptors still writes to the mapping.
+        """
+        try:
+            seen = os.stat(self._path)
+            if (seen.st_dev, seen.st_ino) == self.identity:
+                return True
+        except OSError:
+            pass
+        try:
+            maps = read_bytes(f"{self._folder}/maps")
+        except OSError:
+            return False
+        inode = str(self.identity[1]).encode()
+        return any(
+            LINK.encode() in line and inode in line.split()[:5] for line in maps.splitlines()
+        )
 
     def _check(self, roots: Roots, process: ProcessId) -> int:
         words = self._words(128, 0)
@@ -273,8 +294,8 @@ def _total(name: str, cells: Sequence[_Cell]) -> StageTotals:
         in_flight=in_flight,
         oldest_start_ns=min(starts, default=None),
         longest_ns=longest,
-        counts=_columns_added(cell.counts for cell in cells),
-        sums_ns=_columns_added(cell.sums_ns for cell in cells),
+        counts=_columns_added([cell.counts for cell in cells]),
+        sums_ns=_columns_added([cell.sums_ns for cell in cells]),
     )
 
 
@@ -304,8 +325,8 @@ def _sum(one: StageTotals, other: StageTotals) -> StageTotals:
     )
 
 
-def _columns_added(rows: Iterable[Sequence[int]]) -> tuple[int, ...]:
-    return tuple(map(sum, zip(*rows, strict=True)))
+def _columns_added(rows: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    return tuple(rows[0]) if len(rows) == 1 else tuple(map(sum, zip(*rows, strict=True)))
 
 
 def fd_names(roots: Roots, pid: int) -> list[str]:

@@ -7,7 +7,7 @@ from bottletop.tables.gpu import Gpu, GpuClockSample, GpuPowerSample, GpuProcess
 from bottletop.tables.host import Cgroup, Core, Disk, Memory, Psi
 from bottletop.tables.own import Own, SourceHealth
 from bottletop.tables.process import HotThread, Process, TargetFile, TargetInfo, Thread
-from bottletop.tables.stage import Stage
+from bottletop.tables.stage import Stage, StageTime
 
 TABLES: tuple[type[Table], ...] = (
     Gpu,
@@ -26,6 +26,7 @@ TABLES: tuple[type[Table], ...] = (
     TargetInfo,
     TargetFile,
     Stage,
+    StageTime,
     Own,
     SourceHealth,
 )
@@ -60,6 +61,7 @@ __all__ = [
     "Psi",
     "SourceHealth",
     "Stage",
+    "StageTime",
     "TargetFile",
     "TargetInfo",
     "Thread",

@@ -1,12 +1,17 @@
-"""Stages of requests or steps. Key: "pid@start/stage"."""
+"""Stages of requests or steps, and how long their passes take."""
 
 from __future__ import annotations
 
-from bottletop.model import Table, counter, gauge, text
+from bottletop.model import Table, counter, enumeration, gauge, text
+from bottletop.tables.host import YES_NO
 
 
 class Stage(Table):
-    """One row a named stage of a process a tick; counters are cumulative since its start."""
+    """One row a named stage of a process a tick; counters are cumulative since its start.
+
+    The rows of a process that has ended stay for as long as the store looks back, with their last
+    totals, so that its part in a window is not lost.
+    """
 
     name = "stage"
     entity = "pid@start/stage"
@@ -20,3 +25,25 @@ class Stage(Table):
     in_flight = gauge("", "passes under way now")
     in_flight_ns = gauge("ns", "age of the oldest pass under way", quantum=1000)
     longest_ns = gauge("ns", "longest completed pass")
+    occupied_ns = counter(
+        "ns",
+        "passes under way, integrated over time up to now: unlike inclusive_ns it grows while a "
+        "pass is under way, so that its rate is the occupancy at any moment",
+    )
+    gone = enumeration(YES_NO, "the process has ended, and these are its last totals")
+
+
+class StageTime(Table):
+    """How many passes of a stage took how long since it was first seen; only what occurred.
+
+    The steps of the probe are half octaves. With the time in each step a quantile is known to a
+    few percent, and exactly where all passes take equally long.
+    """
+
+    name = "stage_time"
+    entity = "pid@start/stage#step"
+
+    calls = counter("", "completed passes of such a duration")
+    inclusive_ns = counter("ns", "time in them")
+    from_ns = gauge("ns", "shortest duration of this step")
+    to_ns = gauge("ns", "durations of this step are below this")
