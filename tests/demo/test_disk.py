@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,6 +17,8 @@ from bottletop.demo.disk import (
     file_system_of,
 )
 
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_the_batch_takes_about_the_asked_time_in_whole_blocks() -> None:

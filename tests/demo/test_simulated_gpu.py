@@ -27,19 +27,20 @@ class SquareWave:
     ) -> None:
         self.pid = pid
         self.gone = False
-        self._clock = clock
         self._start_ns = clock.monotonic_ns()
         self._period_ns, self._busy_ns = round(period_s * 1e9), round(busy_s * 1e9)
 
-    def glance(self) -> Glance | None:
+    def glance(self, now_ns: int) -> Glance | None:
         if self.gone:
             return None
-        now_ns = self._clock.monotonic_ns()
         passes, inside_ns = divmod(now_ns - self._start_ns, self._period_ns)
         completed_ns = passes * self._busy_ns
         if inside_ns < self._busy_ns:
             return Glance(completed_ns, now_ns - inside_ns)
         return Glance(completed_ns + self._busy_ns, None)
+
+    def close(self) -> None:
+        self.gone = True
 
 
 class Bench:
@@ -183,5 +184,4 @@ def test_open_follows_by_itself_and_close_ends_it() -> None:
     bench.gpu.open()
     bench.gpu.close()
     bench.gpu.close()
-    bench.run(1)
-    assert bench.value(Gpu.util_pct) == 100
+    assert bench.waves[0].gone

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from bottletop.demo.scenarios import SCENARIOS, Scenario, find, reached
+from bottletop.demo.scenarios import SCENARIOS, DemoUnavailable, Scenario, find, reached
 
-__all__ = ["SCENARIOS", "Scenario", "find", "reached"]
+__all__ = ["SCENARIOS", "DemoUnavailable", "Scenario", "find", "reached"]

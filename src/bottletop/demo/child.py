@@ -96,7 +96,7 @@ def on_request(device: Forward, turns: Iterator[None], options: argparse.Namespa
 def prefetching(device: Forward, turns: Iterator[None], options: argparse.Namespace) -> None:
     """Keep the device busy: a second thread prepares the next batches while one runs."""
     # Bytes with little to repeat, so that unpacking takes time; zlib lets the other thread run.
-    plain = bytes(random.Random(SEED).choices(range(48), k=200_000)) * 60
+    plain = bytes(random.Random(SEED).choices(range(48), k=200_000)) * 20
     packed, size = zlib.compress(plain, 1), len(plain)
     del plain
     ready: queue.Queue[bytes] = queue.Queue(maxsize=3)

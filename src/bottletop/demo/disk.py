@@ -91,7 +91,7 @@ def batch_bytes(speed: Speed, read_s: float) -> int:
     size = round(speed.bytes_per_s * read_s / BLOCK_BYTES) * BLOCK_BYTES
     if size > MOST_BATCH_BYTES:
         raise CannotStarve(
-            f"the disk gives {speed.bytes_per_s / 1e9:.0f} GB/s: too fast to starve anything"
+            f"reads here give {speed.bytes_per_s / 1e9:.0f} GB/s: too fast to starve anything"
         )
     return max(BLOCK_BYTES, size)
 

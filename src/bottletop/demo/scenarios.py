@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from bottletop.model import Judgement
 
 
+class DemoUnavailable(Exception):
+    """The scenario cannot be had here; the message is one line that says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """One thing to look at, and what bottletop should find."""

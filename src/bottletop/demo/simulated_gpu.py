@@ -44,8 +44,11 @@ class ForwardWatch(Protocol):
 
     pid: int
 
-    def glance(self) -> Glance | None:
-        """The stage as it is now, None where there is nothing to see (yet, or any more)."""
+    def glance(self, now_ns: int) -> Glance | None:
+        """The stage as of `now_ns`, None where there is nothing to see (yet, or any more)."""
+
+    def close(self) -> None:
+        """Let go of what was opened; may be called twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,9 @@ class SimulatedGpu:
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.join(1.0)
+        with self._lock:
+            for seat in self._seats:
+                seat.watch.close()
 
     def _follow(self) -> None:
         while not self._stop.wait(STEP_S):
@@ -119,7 +125,7 @@ class SimulatedGpu:
         with self._lock:
             now_ns = self._clock.monotonic_ns()
             for seat in self._seats:
-                glance = seat.watch.glance()
+                glance = seat.watch.glance(now_ns)
                 seat.present = glance is not None
                 seat.line.see(now_ns, glance)
             while self._model.t_ns + STEP_NS <= now_ns:
