@@ -12,7 +12,24 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from bottletop.clock import ManualClock
-from bottletop.model import NO_LIMIT, NS_PER_S, Absent, ProcessId, Row, Sample, State
+from bottletop.model import (
+    NO_LIMIT,
+    NS_PER_S,
+    Absent,
+    Cause,
+    Confidence,
+    Evidence,
+    Finding,
+    Judgement,
+    ProcessId,
+    Row,
+    Sample,
+    Severity,
+    State,
+    Unknown,
+    Verdict,
+    VerdictState,
+)
 from bottletop.tables import (
     Cgroup,
     Core,
@@ -395,3 +412,44 @@ class ScriptedHost:
 def seconds(span_s: float) -> int:
     """Nanoseconds in that many seconds."""
     return round(span_s * NS_PER_S)
+
+
+def judgement(host: ScriptedHost) -> Judgement:
+    """What rules might say of this tick: two findings that come and go, one that cannot tell."""
+    now_ns = host.clock.monotonic_ns()
+    starved = host.tick % 60 > 15
+    findings = tuple(
+        Finding(
+            code=code,
+            severity=severity,
+            scope=scope,
+            text=f"{scope or 'the target'} waited {host.tick % 40} % of the last 30 s",
+            active=starved,
+            since_ns=now_ns - seconds(host.tick % 60),
+            active_s=float(host.tick % 60),
+            lost_gpu_s_per_s=(host.tick % 40) / 40,
+            evidence=(
+                Evidence("gpu.util_pct", "GPU-00000000-0000", 37.5 + host.tick % 7, "%", 50.0, 30),
+                Evidence("thread.cpu_ns", "4000@900000/4000", 0.98, "cores", None, None),
+                Evidence("stage.stage", "4000@900000/preprocess", "preprocess", ""),
+            ),
+            advice="Move the preprocessing off the critical path.",
+            refuted_by="GPU utilisation stays low when the preprocess stage is skipped.",
+            next_check="py-spy top --pid 4000",
+            confidence=Confidence.HIGH,
+        )
+        for code, severity, scope in (
+            ("gpu-starved-cpu", Severity.WARN, ""),
+            ("gpu-util-sawtooth", Severity.ADVICE, "GPU-00000000-0000"),
+        )
+        if starved or host.tick % 60 < 5
+    )
+    causes = (Cause("gpu-starved-cpu", 0.71, Confidence.HIGH),) if starved else ()
+    verdict = Verdict(
+        VerdictState.BOTTLENECK if starved else VerdictState.CLEAR,
+        "gpu-starved-cpu" if starved else None,
+        f"preprocess holds the GPU back {host.tick % 40} %" if starved else "nothing stands out",
+        causes,
+    )
+    unknown = (Unknown("disk-saturated", f"disk.busy_ms: stale: {host.tick % 9} s ago"),)
+    return Judgement(now_ns, verdict, findings, unknown)

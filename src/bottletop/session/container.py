@@ -1,9 +1,9 @@
 """The writing side of the file. Belongs to one thread; raises sqlite3.Error and OSError.
 
 Rules that others paid for: auto_vacuum before the first table; checkpoint after creating the tables
-and after each seal, so that a copy of the main file alone is readable; a row leaves the tail in the
-transaction that seals its block; tables are sealed at different moments; rollback journal again at
-the end, so that one file is left.
+and after every few seals, so that a copy of the main file alone is readable; rows leave the tail in
+the transaction that seals the last of them; tables are sealed at different moments; rollback
+journal again at the end, so that one file is left.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ import zlib
 from collections import deque
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple
 
+from bottletop.model import NS_PER_S
 from bottletop.session import schema
-from bottletop.session.encode import Encoder
+from bottletop.session.codec import TailJudgement
+from bottletop.session.encode import Encoder, pack_tail
 from bottletop.session.events import Arrived, Evaluated, Event, Mark
 from bottletop.session.judgements import JudgementEncoder
 from bottletop.session.strings import Interner, storable
@@ -37,11 +40,15 @@ WAL_PAGES = 256
 """Pages after which SQLite moves the log into the main file: 1 MiB."""
 WAL_LIMIT_BYTES = 4 * 1024 * 1024
 BUSY_TIMEOUT_S = 0.2
+SEALS_A_CHECKPOINT = 5
+"""A copy of the main file alone is about twenty seconds behind at most."""
 STAGGER = 7
 SLOW_COMMIT_NS = 50_000_000
 COMMITS_JUDGED = 20
 WORSE = 1.1
 """A finding's evidence is stored anew when its loss has grown by this factor."""
+
+_STAMP = itemgetter(1)
 
 MetaValue = str | int | float
 
@@ -72,6 +79,15 @@ class _OpenBlock:
         return len(self.samples) >= self.limit or self.cells >= schema.BLOCK_CELLS
 
 
+class _TailRef(NamedTuple):
+    """A row of the tail: it goes once all up to these is sealed."""
+
+    id: int
+    arrival: int
+    number: int
+    size: int
+
+
 class Container:
     """Writes events into an empty file made by `create`."""
 
@@ -90,13 +106,15 @@ class Container:
         self._judgements = JudgementEncoder(self._intern)
         self._blocks: dict[type[Table], _OpenBlock] = {}
         self._evaluated: list[Evaluated] = []
-        self._evaluated_saved = 0
+        self._evaluated_in_tail = 0
         self._evaluations = 0
+        self._tail: deque[_TailRef] = deque()
+        self._tail_rows = 0
         self._findings: dict[tuple[str, str], tuple[int, Severity, float]] = {}
         self._finding_rows = 0
         self._last_ns = anchor.mono_ns
         self._commits_ns: deque[int] = deque(maxlen=COMMITS_JUDGED)
-        self._sealed = False
+        self._sealed = 0
         self.dropped_rows = 0
         self.waits_for_disk = synchronous == "FULL"
         """False once commits no longer wait: a power cut may then take the last minute."""
@@ -156,6 +174,7 @@ class Container:
                     self._judged(event)
                 else:
                     self._mark(event)
+            self._seal_old()
             self._write_tail()
             self._write_strings()
             began_ns = self._clock.monotonic_ns()
@@ -165,8 +184,8 @@ class Container:
                 run("ROLLBACK")
             raise
         self._judge_commit(self._clock.monotonic_ns() - began_ns)
-        if self._sealed:
-            self._sealed = False
+        if self._sealed >= SEALS_A_CHECKPOINT:
+            self._sealed = 0
             run("PRAGMA wal_checkpoint(PASSIVE)")
 
     def _sample(self, arrived: Arrived) -> None:
@@ -202,10 +221,22 @@ class Container:
         )
         return block
 
+    def _seal_old(self) -> None:
+        """Seal the table that holds the tail up, one a commit: read seldom, or rows too large."""
+        open_blocks = [block for block in self._blocks.values() if block.samples]
+        if not open_blocks:
+            return
+        oldest = min(open_blocks, key=lambda block: block.samples[0].arrival)
+        before_ns = self._last_ns - schema.BLOCK_AGE_S * NS_PER_S
+        if (
+            oldest.samples[0].sample.t_ns < before_ns
+            or sum(row.size for row in self._tail) > schema.TAIL_BYTES
+        ):
+            self._seal(oldest)
+
     def _seal(self, block: _OpenBlock) -> None:
         samples = block.samples
-        stamps = [row.t_ns for _, sample in samples for row in sample.rows]
-        stamps += [sample.t_ns for _, sample in samples]
+        stamps = [t_ns for _, sample in samples for t_ns in _ends(sample)]
         self._db.execute(
             "INSERT INTO block(tbl, a0, a1, t0, t1, n, codec, data) VALUES(?,?,?,?,?,?,?,?)",
             (
@@ -219,31 +250,60 @@ class Container:
                 block.encoder.block(samples),
             ),
         )
-        self._db.executemany(
-            "DELETE FROM tail WHERE arrival=?",
-            [(arrival,) for arrival, _ in samples[: block.in_tail]],
-        )
         block.samples, block.in_tail, block.cells = [], 0, 0
         block.limit = schema.BLOCK_SAMPLES
-        self._sealed = True
+        self._sealed += 1
 
     def _write_tail(self) -> None:
-        rows = []
+        """One row with all that is new and in no block yet; rows that blocks cover go."""
+        arrived: list[tuple[Encoder, Arrived]] = []
         for block in self._blocks.values():
-            for arrival, sample in block.samples[block.in_tail :]:
-                data = block.encoder.tail(sample)
-                rows.append((arrival, sample.table.name, sample.t_ns, zlib.crc32(data), data))
+            arrived += ((block.encoder, one) for one in block.samples[block.in_tail :])
             block.in_tail = len(block.samples)
-        self._db.executemany("INSERT INTO tail VALUES(?, ?, ?, ?, ?)", rows)
-        new = self._evaluated[self._evaluated_saved :]
-        first = self._evaluations - len(new) + 1
-        for number, evaluated in enumerate(new, first):
-            self._insert_evaluations(number, [evaluated])
-        self._evaluated_saved = len(self._evaluated)
+        judged = self._evaluated[self._evaluated_in_tail :]
+        self._evaluated_in_tail = len(self._evaluated)
+        if arrived or judged:
+            arrived.sort(key=lambda item: item[1].arrival)
+            self._insert_tail(arrived, judged)
+        self._prune_tail()
+
+    def _insert_tail(self, arrived: list[tuple[Encoder, Arrived]], judged: list[Evaluated]) -> None:
+        first = self._evaluations - len(judged) + 1
+        judgements = [
+            TailJudgement(number, one.arrival, self._judgements.one(one.judgement))
+            for number, one in enumerate(judged, first)
+        ]
+        data = pack_tail([encoder.tail(one) for encoder, one in arrived], judgements)
+        stamps = [t_ns for _, one in arrived for t_ns in _ends(one.sample)]
+        stamps += [one.judgement.t_ns for one in judged]
+        self._tail_rows += 1
+        self._tail.append(
+            _TailRef(
+                self._tail_rows,
+                arrived[-1][1].arrival if arrived else 0,
+                self._evaluations if judged else 0,
+                len(data),
+            )
+        )
+        self._db.execute(
+            "INSERT INTO tail VALUES(?, ?, ?, ?, ?)",
+            (self._tail_rows, min(stamps), max(stamps), zlib.crc32(data), data),
+        )
+
+    def _prune_tail(self) -> None:
+        blocks = self._blocks.values()
+        arrival = min((b.samples[0].arrival for b in blocks if b.samples), default=1 << 62)
+        number = self._evaluations - len(self._evaluated) + 1
+        covered = 0
+        while self._tail and self._tail[0].arrival < arrival and self._tail[0].number < number:
+            covered = self._tail.popleft().id
+        if covered:
+            self._db.execute("DELETE FROM tail WHERE id<=?", (covered,))
 
     def _write_strings(self) -> None:
-        self._db.executemany("INSERT INTO string VALUES(?, ?)", self._intern.new)
-        self._intern.new = []
+        if self._intern.new:
+            self._db.executemany("INSERT INTO string VALUES(?, ?)", self._intern.new)
+            self._intern.new = []
 
     # -- judgements -------------------------------------------------------------------------
 
@@ -256,18 +316,13 @@ class Container:
             self._seal_evaluations()
 
     def _seal_evaluations(self) -> None:
+        times = [item.judgement.t_ns for item in self._evaluated]
         first = self._evaluations - len(self._evaluated) + 1
-        self._db.execute("DELETE FROM evaluation WHERE id>=?", (first,))
-        self._insert_evaluations(first, self._evaluated)
-        self._evaluated, self._evaluated_saved = [], 0
-
-    def _insert_evaluations(self, number: int, evaluated: list[Evaluated]) -> None:
-        marks, data = self._judgements.batch(evaluated, compress=len(evaluated) > 1)
-        times = [item.judgement.t_ns for item in evaluated]
         self._db.execute(
             "INSERT INTO evaluation VALUES(?, ?, ?, ?, ?, ?)",
-            (number, len(evaluated), min(times), max(times), marks, data),
+            (first, len(times), min(times), max(times), *self._judgements.batch(self._evaluated)),
         )
+        self._evaluated, self._evaluated_in_tail = [], 0
 
     def _follow_findings(self, judgement: Judgement) -> None:
         active = {(f.code, f.scope): f for f in judgement.findings if f.active}
@@ -337,6 +392,7 @@ class Container:
                 self._seal(block)
         if self._evaluated:
             self._seal_evaluations()
+        self._prune_tail()
         self._write_strings()
         run("COMMIT")
         self._write_meta({"ended_ns": self._last_ns, "clean_end": 1})
@@ -352,6 +408,14 @@ class Container:
         """Let go after an error; what was committed stays readable."""
         with suppress(sqlite3.Error):
             self._db.close()
+
+
+def _ends(sample: Sample) -> tuple[int, ...]:
+    """Stamps between which all of a sample lies."""
+    if not sample.rows:
+        return (sample.t_ns,)
+    stamps = set(map(_STAMP, sample.rows))
+    return (sample.t_ns, min(stamps), max(stamps))
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -23,17 +23,20 @@ from bottletop.session.codec import (
     STATES,
     STEPS,
     Block,
-    Cell,
     Column,
     Damaged,
     Entity,
     Layout,
     Number,
     Special,
+    TailAbsent,
+    TailRow,
     TailSample,
+    TailValue,
     inflate,
 )
 from bottletop.session.events import Arrived
+from bottletop.session.strings import readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -51,9 +54,10 @@ BAD_BYTES = (
 
 STAMP_LIMIT = 1 << 62
 WIDE_DIGITS = 80
+_STATE_VALUES = {state.value for state in State}
 
 _decode_block = msgspec.msgpack.Decoder(Block).decode
-_decode_tail = msgspec.msgpack.Decoder(TailSample).decode
+_decode_tail = msgspec.msgpack.Decoder(TailRow).decode
 
 
 class Texts(Protocol):
@@ -71,39 +75,35 @@ class Decoder:
         self._text = texts.text
         self._width = len(layout.table.columns)
 
-    # -- one sample -------------------------------------------------------------------------
-
-    def tail(self, arrival: int, data: bytes) -> Arrived:
+    def tail(self, packed: TailSample) -> Arrived:
         """One sample of the tail. Raises `Damaged`."""
         try:
-            packed = _decode_tail(data)
-            if len(packed.rows) * self._width > schema.MAX_CELLS:
-                raise Damaged("more rows than a sample can have")
-            t_ns = stamp(packed.t_ns)
-            rows = tuple(
-                Row(self._text(_integer(row[0])), t_ns + _offset(row[1]), self._values(row))
-                for row in packed.rows
+            n, t_ns = packed.n, stamp(packed.t_ns)
+            if not 0 <= n <= schema.MAX_ROWS or n * self._width > schema.MAX_CELLS:
+                raise Damaged(f"{n} rows in a sample")
+            rows: tuple[Row, ...] = ()
+            if n:
+                keys = map(self._text, integer_list(packed.keys, n))
+                stamps = map(stamp, packed.stamps or [t_ns] * n)
+                values = zip(*self._tail_columns(packed), strict=True)
+                rows = tuple(
+                    Row(key, at_ns, cells)
+                    for key, at_ns, cells in zip(keys, stamps, values, strict=True)
+                )
+            sample = Sample(
+                self._text(packed.source), self._layout.table, t_ns, packed.took_ns, rows
             )
-            source = self._text(packed.source)
         except BAD_BYTES as error:
             raise Damaged(str(error)) from None
-        return Arrived(arrival, Sample(source, self._layout.table, t_ns, packed.took_ns, rows))
+        return Arrived(stamp(packed.arrival), sample)
 
-    def _values(self, row: list[Cell]) -> tuple[Value, ...]:
-        values: list[Value] = []
-        for position, text in zip(self._layout.positions, self._layout.texts, strict=True):
-            cell = None if position < 0 else row[position + 2]
-            if cell is None:
-                values.append(NOT_READ)
-            elif isinstance(cell, Special):
-                values.append(self._special(cell))
-            elif text:
-                values.append(self._text(_integer(cell)))
-            else:
-                values.append(_finite(cell))
-        return tuple(values)
-
-    # -- many samples -----------------------------------------------------------------------
+    def _tail_columns(self, packed: TailSample) -> Iterator[Iterable[Value]]:
+        for position in self._layout.positions:
+            if position < 0:
+                yield repeat(NOT_READ, packed.n)
+                continue
+            column = [_tail_value(value) for value in packed.columns[position]]
+            yield repeat(column[0], packed.n) if len(column) == 1 else column
 
     def block(self, data: bytes) -> list[Arrived]:
         """All samples of a block, in arrival order. Raises `Damaged`."""
@@ -159,6 +159,7 @@ class Decoder:
         self, entity: Entity, n: int, specials: list[Value]
     ) -> Iterator[tuple[int, tuple[Value, ...]]]:
         """Offset and values of each of an entity's `n` rows."""
+        offsets = map(_offset, integer_list(entity.offsets, n))
         columns = [
             repeat(NOT_READ, n)
             if position < 0
@@ -167,7 +168,6 @@ class Decoder:
                 self._layout.positions, self._layout.quanta, self._layout.texts, strict=True
             )
         ]
-        offsets = map(_offset, integer_list(entity.offsets, n))
         return zip(offsets, zip(*columns, strict=True), strict=True)
 
     def _column(
@@ -218,10 +218,41 @@ class Decoder:
             raw = str(number)
         if special.state == PLAIN:
             return NOT_READ if raw is None else raw
-        if not 0 <= special.state < len(STATES):
-            return Absent(State.NOT_READ, "in a state that this version does not know")
-        absent = Absent(STATES[special.state], self._text(special.reason), raw)
-        return NOT_READ if absent == NOT_READ else absent
+        state = STATES[special.state] if 0 <= special.state < len(STATES) else None
+        return _absent(state, self._text(special.reason), raw)
+
+
+def _tail_value(value: TailValue) -> Value:
+    if isinstance(value, str):
+        return readable(value)
+    if not isinstance(value, TailAbsent):
+        return _finite(value)
+    raw: Number | str | None = value.raw
+    if isinstance(raw, str):
+        raw = int(raw[:WIDE_DIGITS]) if value.wide else readable(raw)
+    elif raw is not None and not isfinite(raw):
+        raw = str(raw)
+    if not value.state:
+        return NOT_READ if raw is None else raw
+    state = State(value.state) if value.state in _STATE_VALUES else None
+    return _absent(state, readable(value.reason), raw)
+
+
+def _absent(state: State | None, reason: str, raw: Number | str | None) -> Absent:
+    if state is None:
+        return Absent(State.NOT_READ, "in a state that this version does not know")
+    absent = Absent(state, reason, raw)
+    return NOT_READ if absent == NOT_READ else absent
+
+
+def unpack_tail(data: bytes) -> TailRow:
+    """One row of the tail, its samples not decoded yet. Raises `Damaged`."""
+    if len(data) > schema.MAX_BLOB_BYTES:
+        raise Damaged("larger than a row can be")
+    try:
+        return _decode_tail(data)
+    except BAD_BYTES as error:
+        raise Damaged(str(error)) from None
 
 
 def stamp(t_ns: int) -> int:

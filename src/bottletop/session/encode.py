@@ -1,213 +1,295 @@
 """Samples to bytes. What is read back equals what was written, float for float.
 
-`step * quantum` is stored only where it gives back the very same number.
+`step * quantum` is stored only where it gives back the very same number. This runs every second
+beside what it measures, so whole columns go through C loops wherever they can.
 """
 
 from __future__ import annotations
 
-from math import isfinite
-from operator import sub
-from typing import TYPE_CHECKING
+from itertools import groupby
+from operator import itemgetter, sub
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bottletop.model import NOT_READ, Absent, Row, Sample
+from bottletop.model import NOT_READ, Absent
 from bottletop.session.codec import (
     MIXED,
     PLAIN,
     RAW,
     SPECIAL,
     STATES,
-    STEP_LIMIT,
     STEPS,
     WIDE_HIGH,
     WIDE_LOW,
     Block,
-    Cell,
     Column,
     Entity,
     Layout,
     Number,
     Special,
+    TailAbsent,
+    TailJudgement,
+    TailRow,
     TailSample,
+    TailValue,
     deflate,
 )
+from bottletop.session.strings import storable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from bottletop.model import Table, Value
+    from bottletop.model import Row, Sample, Table, Value
     from bottletop.session.events import Arrived
+    from bottletop.session.strings import Interner
 
-_STATE_NUMBER = {state: number for number, state in enumerate(STATES)}
-_NUMERIC = {int, float, bool}
+_STATE_NUMBER = {state.value: number for number, state in enumerate(STATES)}
+_NUMERIC: set[type] = {int, float, bool}
+_INT: set[type] = {int}
+_TEXT: set[type] = {str}
+_KEY, _STAMP, _VALUES = itemgetter(0), itemgetter(1), itemgetter(2)
+Quantum = int | float | None
 _encode = msgspec.msgpack.Encoder().encode
+
+
+def pack_tail(samples: list[TailSample], judgements: list[TailJudgement]) -> bytes:
+    """One row of the tail."""
+    row = TailRow(samples, judgements)
+    try:
+        return _encode(row)
+    except (OverflowError, UnicodeError):
+        for sample in samples:
+            sample.columns = [[_holdable(value) for value in column] for column in sample.columns]
+        return _encode(row)
+
+
+def _holdable(value: Any) -> TailValue:
+    """A value of the tail as MessagePack can hold it."""
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, Absent):
+        raw, wide = value.raw, _is_wide(value.raw)
+        if wide or isinstance(raw, str):
+            raw = storable(str(raw))
+        return TailAbsent(value.state.value, storable(value.reason), raw, wide)
+    return TailAbsent("", "", str(value), True) if _is_wide(value) else value
 
 
 class Encoder:
     """Encodes samples of one table; `intern` gives the id of a text."""
 
-    def __init__(self, table: type[Table], intern: Callable[[str], int]) -> None:
+    def __init__(self, table: type[Table], intern: Interner) -> None:
         self.table = table
+        self._careful = False
+        """Look at every number's size: only where one was found that 64 bits cannot hold."""
         self._intern = intern
         _, self._texts, self._quanta, _ = Layout.declared(table)
         self._specials: dict[Special, int] = {}
+        self._keys: tuple[tuple[str, ...], Column] = ((), None)
 
-    # -- one sample -------------------------------------------------------------------------
+    def tail(self, arrived: Arrived) -> TailSample:
+        """One sample, for the tail."""
+        arrival, sample = arrived
+        rows, t_ns = sample.rows, sample.t_ns
+        n = len(rows)
+        aligned = {t_ns}.issuperset(map(_STAMP, rows))
+        columns: list[Any] = []
+        for values in zip(*map(_VALUES, rows), strict=True):
+            first = values[0]
+            # Identity first: most columns that are all the same share one object.
+            same = first is values[-1] and values.count(first) == n
+            columns.append((first,) if same else values)
+        return TailSample(
+            self._intern(self.table.name),
+            arrival,
+            self._intern(sample.source),
+            t_ns,
+            sample.took_ns,
+            n,
+            self._key_column(tuple(map(_KEY, rows))),
+            [] if aligned else list(map(_STAMP, rows)),
+            columns,
+        )
 
-    def tail(self, sample: Sample) -> bytes:
-        """One sample, quickly: written every tick, read only after a crash."""
-        intern, t_ns = self._intern, sample.t_ns
-        rows: list[list[Cell]] = [
-            [intern(row.key), row.t_ns - t_ns, *self._cells(row.values)] for row in sample.rows
-        ]
-        packed = TailSample(intern(sample.source), t_ns, sample.took_ns, rows)
-        try:
-            return _encode(packed)
-        except OverflowError:
-            for row in rows:
-                row[2:] = [self._special(cell) if _is_wide(cell) else cell for cell in row[2:]]
-            return _encode(packed)
-
-    def _cells(self, values: tuple[Value, ...]) -> list[Cell]:
-        cells: list[Cell] = []
-        for value, text in zip(values, self._texts, strict=True):
-            if value is NOT_READ:
-                cells.append(None)
-            elif isinstance(value, str):
-                cells.append(self._intern(value) if text else self._special(value))
-            elif text or isinstance(value, Absent):
-                cells.append(self._special(value))
-            else:
-                cells.append(value)
-        return cells
-
-    # -- many samples -----------------------------------------------------------------------
+    def _key_column(self, keys: tuple[str, ...]) -> Column:
+        """Ids of the keys; most samples have the same ones as the one before."""
+        if keys != self._keys[0]:
+            self._keys = (keys, [RAW, *self._intern.many(keys)])
+        return self._keys[1]
 
     def block(self, arrived: Sequence[Arrived]) -> bytes:
         """Samples of the table in arrival order, at least one, as one compressed block."""
+        try:
+            return deflate(_encode(self._block(arrived)))
+        except OverflowError:
+            self._careful = True
+            return deflate(_encode(self._block(arrived)))
+
+    def _block(self, arrived: Sequence[Arrived]) -> Block:
         self._specials = {}
-        rows_of: dict[str, list[Row]] = {}
-        offsets_of: dict[str, list[int]] = {}
+        samples = [sample for _, sample in arrived]
         layouts: dict[tuple[str, ...], int] = {}
-        layout_of = []
-        for _, sample in arrived:
-            t_ns = sample.t_ns
-            for row in sample.rows:
-                key = row.key
-                if key not in rows_of:
-                    rows_of[key], offsets_of[key] = [], []
-                rows_of[key].append(row)
-                offsets_of[key].append(row.t_ns - t_ns)
-            layout = tuple([row.key for row in sample.rows])
-            layout_of.append(layouts.setdefault(layout, len(layouts)))
-        number = {key: at for at, key in enumerate(rows_of)}
-        entities = [
-            Entity(self._intern(key), integers(offsets_of[key]), self._columns(rows))
-            for key, rows in rows_of.items()
+        layout_of = [
+            layouts.setdefault(tuple(map(_KEY, sample.rows)), len(layouts)) for sample in samples
         ]
-        packed = Block(
+        series = _series(samples, next(iter(layouts)) if len(layouts) == 1 else None)
+        number = {key: at for at, key in enumerate(series)}
+        entities = [
+            Entity(self._intern(key), integers(offsets), self._columns(rows))
+            for key, (rows, offsets) in series.items()
+        ]
+        return Block(
             len(arrived),
             integers([arrival for arrival, _ in arrived]),
-            integers([sample.t_ns for _, sample in arrived]),
-            integers([sample.took_ns for _, sample in arrived]),
-            integers([self._intern(sample.source) for _, sample in arrived]),
+            integers([sample.t_ns for sample in samples]),
+            integers([sample.took_ns for sample in samples]),
+            integers(self._intern.many([sample.source for sample in samples])),
             [[number[key] for key in layout] for layout in layouts],
             integers(layout_of),
             list(self._specials),
             entities,
         )
-        return deflate(_encode(packed))
 
-    def _columns(self, rows: list[Row]) -> list[Column]:
-        columns = zip(*[row.values for row in rows], strict=True)
-        return [
-            self._column(values, quantum, text)
-            for values, quantum, text in zip(columns, self._quanta, self._texts, strict=True)
-        ]
+    def _columns(self, rows: Sequence[Row]) -> list[Column]:
+        n = len(rows)
+        columns: list[Column] = []
+        values: tuple[Any, ...]
+        for values, quantum, text in zip(
+            zip(*map(_VALUES, rows), strict=True), self._quanta, self._texts, strict=True
+        ):
+            first = values[0]
+            if values[-1] == first and values.count(first) == n:
+                columns.append(self._constant(first, quantum, text))
+            elif quantum.__class__ is int and not self._careful and set(map(type, values)) == _INT:
+                # Most columns that change are counters: spare them two calls each.
+                steps = values if quantum == 1 else [value // quantum for value in values]
+                # Remainders are never negative, so they are all zero when their sum is.
+                if quantum == 1 or sum(steps) * quantum == sum(values):
+                    columns.append([STEPS, steps[0], *map(sub, steps[1:], steps)])
+                else:
+                    columns.append([RAW, *values])
+            else:
+                columns.append(self._varying(values, quantum, text))
+        return columns
 
-    def _column(self, values: tuple[Value, ...], quantum: float, text: bool) -> Column:
-        first = values[0]
-        if values.count(first) == len(values):
-            return self._constant(first, quantum, text)
+    def _varying(self, values: tuple[Value, ...], quantum: Quantum, text: bool) -> Column:
         kinds = set(map(type, values))
-        if text and kinds == {str}:
-            return integers([self._intern(value) for value in values])  # type: ignore[arg-type]
-        if not text and kinds <= _NUMERIC and not any(map(_is_wide, values)):
-            return numbers(values, quantum)  # type: ignore[arg-type]
+        if text:
+            if kinds == _TEXT:
+                return [RAW, *self._intern.many(values)]  # type: ignore[arg-type]
+        elif kinds <= _NUMERIC and not self._careful:
+            return numbers(values, quantum, kinds)
         return self._mixed(values, quantum, text)
 
-    def _constant(self, value: Value, quantum: float, text: bool) -> Column:
+    def _constant(self, value: Value, quantum: Quantum, text: bool) -> Column:
         if value is NOT_READ:
             return None
-        if text:
-            if isinstance(value, str):
+        if isinstance(value, str):
+            if text:
                 return self._intern(value)
-        elif type(value) is int:
-            if type(quantum) is int and value % quantum == 0 and abs(value) < STEP_LIMIT:
-                return value // quantum
-        elif type(value) is float:
-            tag, step = numbers([value], quantum)
-            return step if tag == STEPS else value
-        return [SPECIAL, self._special_number(value)]
+        elif isinstance(value, int) and not text:
+            step, rest = divmod(value, quantum or 1)
+            if not rest and isinstance(step, int) and not _is_wide(step):
+                return step
+        elif isinstance(value, float) and not text:
+            packed = numbers([value], quantum, {float})
+            return packed[1] if packed[0] == STEPS else value
+        return [SPECIAL, self._special(value)]
 
-    def _mixed(self, values: tuple[Value, ...], quantum: float, text: bool) -> Column:
+    def _mixed(self, values: tuple[Value, ...], quantum: Quantum, text: bool) -> Column:
         """Plain values as usual, the others by place and special number."""
+        plain = _TEXT if text else _NUMERIC
+        odd = [at for at, kind in enumerate(map(type, values)) if kind not in plain]
+        if self._careful:
+            odd = [at for at, value in enumerate(values) if at in odd or _is_wide(value)]
         places: list[Number] = []
-        rest: list[Number] = []
-        for at, value in enumerate(values):
-            if text and isinstance(value, str):
-                rest.append(self._intern(value))
-            elif text or isinstance(value, (str, Absent)) or _is_wide(value):
-                places += (at, self._special_number(value))
-            else:
-                rest.append(value)
-        packed = numbers(rest, 1 if text else quantum) if rest else []
-        return [MIXED, len(places) // 2, *places, *packed]
+        for at in odd:
+            places += (at, self._special(values[at]))
+        skip = set(odd)
+        rest: Sequence[Any] = [value for at, value in enumerate(values) if at not in skip]
+        if text:
+            rest = self._intern.many(rest)
+        packed: list[Number] = [RAW, *rest]
+        if not text and not self._careful and rest:
+            packed = numbers(rest, quantum, set(map(type, rest)))
+        return [MIXED, len(odd), *places, *(packed if rest else ())]
 
-    # -- special values ---------------------------------------------------------------------
-
-    def _special_number(self, value: Value) -> int:
-        return self._specials.setdefault(self._special(value), len(self._specials))
-
-    def _special(self, value: Value | Cell) -> Special:
+    def _special(self, value: Value) -> int:
+        """Number of a special value in the list that is being gathered."""
+        state, reason = PLAIN, 0
+        raw: int | float | str | None
         if isinstance(value, Absent):
-            state, reason = _STATE_NUMBER[value.state], self._intern(value.reason)
-            raw: object = value.raw
+            state, reason = _STATE_NUMBER[value.state._value_], self._intern(value.reason)
+            raw = value.raw
         else:
-            state, reason, raw = PLAIN, 0, value
+            raw = value
         if isinstance(raw, str):
-            return Special(state, reason, None, self._intern(raw))
-        if _is_wide(raw):
-            return Special(state, reason, None, self._intern(str(raw)), True)
-        if isinstance(raw, (int, float)):
-            return Special(state, reason, raw)
-        return Special(state, reason)
+            special = Special(state, reason, None, self._intern(raw))
+        elif _is_wide(raw):
+            special = Special(state, reason, None, self._intern(str(raw)), True)
+        else:
+            special = Special(state, reason, raw)
+        return self._specials.setdefault(special, len(self._specials))
+
+
+def _series(
+    samples: list[Sample], layout: tuple[str, ...] | None
+) -> dict[str, tuple[Sequence[Row], list[int]]]:
+    """Rows of each key with the offsets of their stamps; `layout` when all samples share one."""
+    if layout is not None and len(set(layout)) == len(layout):
+        times = [sample.t_ns for sample in samples]
+        columns = zip(layout, zip(*[sample.rows for sample in samples], strict=True), strict=True)
+        if all({sample.t_ns}.issuperset(map(_STAMP, sample.rows)) for sample in samples):
+            zeros = [0] * len(samples)
+            return {key: (rows, zeros) for key, rows in columns}
+        return {key: (rows, list(map(sub, map(_STAMP, rows), times))) for key, rows in columns}
+    series: dict[str, tuple[list[Row], list[int]]] = {}
+    for sample in samples:
+        t_ns = sample.t_ns
+        for key, run in groupby(sample.rows, _KEY):
+            if key not in series:
+                series[key] = ([], [])
+            new = list(run)
+            rows, offsets = series[key]
+            rows += new
+            offsets += [stamp - t_ns for stamp in map(_STAMP, new)]
+    return dict(series)
 
 
 def _is_wide(value: object) -> bool:
-    return type(value) is int and not WIDE_LOW <= value <= WIDE_HIGH
+    return isinstance(value, int) and not WIDE_LOW <= value <= WIDE_HIGH
 
 
 def integers(values: Sequence[int]) -> Column:
-    """Integers as a constant or as steps."""
+    """Integers of at most 63 bits as a constant or as steps."""
     first = values[0]
-    return first if values.count(first) == len(values) else numbers(values, 1)
+    if values.count(first) == len(values):
+        return first
+    return [STEPS, first, *map(sub, values[1:], values)]
 
 
-def numbers(values: Sequence[Number], quantum: float) -> list[Number]:
-    """Numbers as steps of the quantum where that gives every one back, else as they are."""
-    kinds = set(map(type, values))
-    steps: list[int] = []
-    if kinds == {int} and type(quantum) is int:
-        if quantum == 1:
-            steps = list(values)  # type: ignore[arg-type]
-        elif not any(value % quantum for value in values):
-            steps = [value // quantum for value in values]  # type: ignore[misc]
-    elif kinds == {float} and type(quantum) is float and all(map(isfinite, values)):
-        steps = [round(value / quantum) for value in values]
-        if [step * quantum for step in steps] != list(values):
-            steps = []
-    if steps and max(steps) < STEP_LIMIT and min(steps) > -STEP_LIMIT:
+def numbers(values: Sequence[Any], quantum: Quantum, kinds: set[type]) -> list[Number]:
+    """Numbers as steps of the quantum where that gives every one back, else as they are.
+
+    `kinds` are their types.
+    """
+    steps: Sequence[int] = ()
+    if kinds == _INT and isinstance(quantum, int):
+        steps = [value // quantum for value in values]
+        if sum(steps) * quantum != sum(values):
+            steps = ()
+    elif kinds == {float} and isinstance(quantum, float):
+        steps = _float_steps(values, quantum)
+    if steps:
         return [STEPS, steps[0], *map(sub, steps[1:], steps)]
     return [RAW, *values]
+
+
+def _float_steps(values: Sequence[float], quantum: float) -> list[int]:
+    """Steps that give back exactly these floats; empty when there are none."""
+    try:
+        steps = [round(value / quantum) for value in values]
+        return steps if [step * quantum for step in steps] == list(values) else []
+    except (ValueError, OverflowError):
+        return []  # not finite

@@ -6,6 +6,7 @@ Every value is checked for its type and range, since SQLite lets any column hold
 from __future__ import annotations
 
 import sqlite3
+import zlib
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import isfinite
@@ -13,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bottletop.model import Anchor, Kind
 from bottletop.session import schema
-from bottletop.session.codec import Damaged, Layout
-from bottletop.session.decode import STAMP_LIMIT
-from bottletop.session.events import Mark
+from bottletop.session.codec import Damaged, Layout, TailRow
+from bottletop.session.decode import STAMP_LIMIT, stamp, unpack_tail
+from bottletop.session.events import Evaluated, Mark
 from bottletop.session.strings import readable
 from bottletop.tables import BY_NAME
 
@@ -44,22 +45,12 @@ class BlockRef(NamedTuple):
     codec: int
 
 
-class TailRow(NamedTuple):
-    """One sample that is in no block yet, with its data: the writer may seal it meanwhile."""
-
-    arrival: int
-    t_ns: int
-    crc: int
-    data: bytes
-
-
 class EvaluationRow(NamedTuple):
-    """When the rules were judged. `data` is held where the writer may still replace the row."""
+    """When about 60 judgements were made; what they said is not read yet."""
 
     id: int
     times: list[int]
     arrivals: list[int]
-    data: bytes | None
 
 
 class Source:
@@ -107,8 +98,12 @@ class Index:
     unknown_columns: tuple[str, ...]
     unknown_tables: set[str] = field(default_factory=set)
     blocks: dict[str, list[BlockRef]] = field(default_factory=dict)
-    tail: dict[str, list[TailRow]] = field(default_factory=dict)
     evaluations: list[EvaluationRow] = field(default_factory=list)
+    tail: list[bytes] = field(default_factory=list)
+    """Rows of the tail whole, since a recorder may be sealing them meanwhile."""
+    tail_ends: list[int] = field(default_factory=list)
+    """First and last stamp of each."""
+    tail_evaluations: list[Evaluated] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
 
 
@@ -119,8 +114,8 @@ def load(source: Source, judgements: JudgementDecoder) -> Index:
         layouts, unknown = _layouts(source)
         index = Index(meta, _anchor(meta), layouts, unknown)
         _load_blocks(source, index)
-        _load_tail(source, index)
         _load_evaluations(source, index, judgements)
+        _load_tail(source, index, judgements)
         _load_marks(source, index)
     return index
 
@@ -213,53 +208,60 @@ def _load_blocks(source: Source, index: Index) -> None:
         refs.sort(key=lambda ref: ref.a0)
 
 
-def _load_tail(source: Source, index: Index) -> None:
-    sql = "SELECT arrival, t, crc, data, tbl FROM tail ORDER BY arrival"
-    left = schema.MAX_TAIL_BYTES
-    for arrival, t_ns, crc, data, table in source.rows(f"{sql} LIMIT {schema.MAX_LISTED}"):
-        if (
-            not isinstance(arrival, int)
-            or not isinstance(t_ns, int)
-            or not isinstance(crc, int)
-            or not isinstance(data, bytes)
-            or not isinstance(table, str)
-            or arrival <= 0
-            or not plausible(index.anchor, t_ns)
-        ):
-            source.note("a tail row that makes no sense")
-            continue
-        left -= len(data)
-        if left < 0:
-            source.note("tail: larger than any recorder leaves it")
-            break
-        if table not in index.layouts:
-            index.unknown_tables.add(readable(table))
-            continue
-        blocks = index.blocks.get(table)
-        if not blocks or arrival > blocks[-1].a1:
-            index.tail.setdefault(table, []).append(TailRow(arrival, t_ns, crc, data))
+def sealed_arrivals(index: Index) -> dict[str, int]:
+    """The last arrival that the blocks of each table cover: the tail may still have it too."""
+    return {table: refs[-1].a1 for table, refs in index.blocks.items()}
 
 
 def _load_evaluations(source: Source, index: Index, judgements: JudgementDecoder) -> None:
     sql = f"SELECT id, n, marks FROM evaluation ORDER BY id LIMIT {schema.MAX_BLOCKS}"
     for number, n, marks in source.rows(sql):
         try:
-            if (
-                not isinstance(number, int)
-                or not isinstance(n, int)
-                or not isinstance(marks, bytes)
-            ):
-                raise Damaged("not numbers")
+            if not isinstance(number, int) or not isinstance(n, int):
+                raise Damaged("no numbers")
+            if not isinstance(marks, bytes):
+                raise Damaged("no marks")
             times, arrivals = judgements.marks(n, marks)
             if not all(plausible(index.anchor, t_ns) for t_ns in times):
                 raise Damaged("beyond all dates")
         except Damaged as error:
             source.note(f"evaluation {number}: {error}")
             continue
-        data = source.value("SELECT data FROM evaluation WHERE id=?", number) if n == 1 else None
-        index.evaluations.append(
-            EvaluationRow(number, times, arrivals, data if isinstance(data, bytes) else None)
-        )
+        index.evaluations.append(EvaluationRow(number, times, arrivals))
+
+
+def _load_tail(source: Source, index: Index, judgements: JudgementDecoder) -> None:
+    sql = f"SELECT id, t0, t1, crc, data FROM tail ORDER BY id LIMIT {schema.MAX_LISTED}"
+    left = schema.MAX_TAIL_BYTES
+    for number, t0, t1, crc, data in source.rows(sql):
+        try:
+            if not isinstance(t0, int) or not isinstance(t1, int):
+                raise Damaged("no stamps")
+            if not plausible(index.anchor, t0) or not plausible(index.anchor, t1):
+                raise Damaged("beyond all dates")
+            if not isinstance(data, bytes) or zlib.crc32(data) != crc:
+                raise Damaged("was changed")
+            left -= len(data)
+            if left < 0:
+                raise Damaged("more than any recorder leaves")
+            _take_tail_row(index, unpack_tail(data), judgements)
+        except Damaged as error:
+            source.note(f"tail row {number}: {error}")
+            continue
+        index.tail.append(data)
+        index.tail_ends += (t0, t1)
+
+
+def _take_tail_row(index: Index, row: TailRow, judgements: JudgementDecoder) -> None:
+    """Note what of a tail row no block holds."""
+    last = index.evaluations[-1] if index.evaluations else None
+    sealed = last.id + len(last.times) - 1 if last else 0
+    for item in row.judgements:
+        if item.number > sealed:
+            judgement = judgements.one(item.data)
+            if not plausible(index.anchor, judgement.t_ns):
+                raise Damaged("beyond all dates")
+            index.tail_evaluations.append(Evaluated(stamp(item.arrival), judgement))
 
 
 def _load_marks(source: Source, index: Index) -> None:

@@ -89,6 +89,7 @@ _Batch = Annotated[list[_Judgement], msgspec.Meta(max_length=schema.MAX_BLOCK_SA
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_marks = msgspec.msgpack.Decoder(_Marks).decode
+_decode_one = msgspec.msgpack.Decoder(_Judgement).decode
 _decode_batch = msgspec.msgpack.Decoder(_Batch).decode
 _decode_finding = msgspec.msgpack.Decoder(_Finding).decode
 
@@ -99,14 +100,18 @@ class JudgementEncoder:
     def __init__(self, intern: Callable[[str], int]) -> None:
         self._intern = intern
 
-    def batch(self, evaluated: Sequence[Evaluated], *, compress: bool) -> tuple[bytes, bytes]:
-        """When the rules were judged, and what they said. `compress` for what is sealed."""
+    def one(self, judgement: Judgement) -> bytes:
+        """One judgement alone, for the tail."""
+        return _encode(self._judgement(judgement))
+
+    def batch(self, evaluated: Sequence[Evaluated]) -> tuple[bytes, bytes]:
+        """When the rules were judged, and what they said."""
         marks = _Marks(
             integers([item.judgement.t_ns for item in evaluated]),
             integers([item.arrival for item in evaluated]),
         )
         data = _encode([self._judgement(item.judgement) for item in evaluated])
-        return _encode(marks), deflate(data) if compress else data
+        return _encode(marks), deflate(data)
 
     def finding(self, finding: Finding) -> bytes:
         """One finding alone, for the table of findings."""
@@ -173,10 +178,17 @@ class JudgementDecoder:
         except BAD_BYTES as error:
             raise Damaged(str(error)) from None
 
-    def batch(self, n: int, data: bytes) -> list[Judgement]:
-        """The judgements of a row; one alone is stored as it is, more are compressed."""
+    def one(self, data: bytes) -> Judgement:
+        """One judgement of the tail."""
         try:
-            packed = _decode_batch(data if n == 1 else inflate(data))
+            return self._judgement(_decode_one(data))
+        except BAD_BYTES as error:
+            raise Damaged(str(error)) from None
+
+    def batch(self, n: int, data: bytes) -> list[Judgement]:
+        """The `n` judgements of a row."""
+        try:
+            packed = _decode_batch(inflate(data))
             if len(packed) != n:
                 raise Damaged(f"{len(packed)} judgements instead of {n}")
             return [self._judgement(item) for item in packed]

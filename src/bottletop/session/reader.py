@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import heapq
 import json
-import zlib
 from bisect import bisect_right
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from bottletop.session import index, schema
 from bottletop.session.codec import Damaged
-from bottletop.session.decode import Decoder
+from bottletop.session.decode import Decoder, unpack_tail
 from bottletop.session.events import Arrived, Evaluated, Event, Mark, RecordedFinding
 from bottletop.session.judgements import JudgementDecoder
 from bottletop.session.opening import (
@@ -29,11 +29,12 @@ from bottletop.session.opening import (
 from bottletop.session.strings import StoredTexts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from types import TracebackType
 
     from bottletop.model import Anchor
-    from bottletop.session.index import BlockRef, EvaluationRow, MetaValue, TailRow
+    from bottletop.session.codec import TailSample
+    from bottletop.session.index import BlockRef, EvaluationRow, MetaValue
 
 __all__ = ["NewerFormat", "NotARecording", "NotReadable", "Recording", "open_recording"]
 
@@ -169,11 +170,13 @@ class Recording:
 
     def evaluations(self) -> Iterator[Evaluated]:
         """Every judgement as it was made live, in order."""
-        for row in self._index.evaluations:
-            yield from self._evaluation_row(row)
+        return self._evaluated(None)
 
     def judgement_at(self, t_ns: int) -> Evaluated | None:
         """The newest judgement at that moment, None before the first."""
+        for evaluated in reversed(self._index.tail_evaluations):
+            if evaluated.judgement.t_ns <= t_ns:
+                return evaluated
         rows = self._index.evaluations
         for row in reversed(rows[: bisect_right(rows, t_ns, key=lambda row: row.times[0])]):
             for evaluated in reversed(self._evaluation_row(row)):
@@ -184,15 +187,12 @@ class Recording:
     def info(self) -> RecordingInfo:
         """What the file holds and what is not whole about it."""
         found = self._index
-        names = [*found.blocks, *(name for name in found.tail if name not in found.blocks)]
+        tables = Counter({name: sum(ref.n for ref in refs) for name, refs in found.blocks.items()})
+        tables.update(arrived.sample.table.name for _, _, arrived in self._tail())
         return RecordingInfo(
             path=str(self.path),
             format=f"{schema.MAJOR}.{self._opened.minor}",
-            tables={
-                name: sum(ref.n for ref in found.blocks.get(name, ()))
-                + len(found.tail.get(name, ()))
-                for name in names
-            },
+            tables=dict(tables),
             evaluations=len(self.evaluation_times),
             duration_s=(self.end_ns - self.start_ns) / 1e9,
             ended_cleanly=self.ended_cleanly,
@@ -207,7 +207,7 @@ class Recording:
     def _ends(self) -> tuple[int, int]:
         found = self._index
         times = [t for refs in found.blocks.values() for ref in refs for t in (ref.t0, ref.t1)]
-        times += [row.t_ns for rows in found.tail.values() for row in rows]
+        times += found.tail_ends
         times += self.evaluation_times
         if not times:
             return self.anchor.mono_ns, self.anchor.mono_ns
@@ -223,25 +223,31 @@ class Recording:
         """
         found = self._index
         streams: list[Iterator[Keyed]] = [
-            self._samples(name, since_ns) for name in {**found.blocks, **found.tail}
+            self._samples(name, refs, since_ns) for name, refs in found.blocks.items()
         ]
+        streams.append(iter(self._tail()))
         streams.append(self._keyed_marks(since_ns))
         streams.append(self._keyed_evaluations(since_ns))
         for _, _, event in heapq.merge(*streams, key=lambda item: item[:2]):
             yield event
 
-    def _samples(self, name: str, since_ns: int | None) -> Iterator[Keyed]:
-        decoder = self._decoders[name]
-        newest = 0
-        refs = self._index.blocks.get(name, [])
+    def _samples(
+        self, name: str, refs: Sequence[BlockRef], since_ns: int | None
+    ) -> Iterator[Keyed]:
+        decoder, newest = self._decoders[name], 0
         for ref in refs[_first(refs, since_ns) :]:
             for arrived in self._block(ref, decoder):
                 if arrived.arrival > newest:
                     newest = arrived.arrival
                     yield newest, SAMPLE, arrived
-        for row in self._index.tail.get(name, ()):
-            for arrived in self._tail_row(row, decoder):
-                if arrived.arrival > newest:
+
+    def _tail(self) -> Iterator[tuple[int, int, Arrived]]:
+        """Samples of all tables that no block holds."""
+        sealed, newest = index.sealed_arrivals(self._index), 0
+        for data in self._index.tail:
+            for packed in unpack_tail(data).samples:
+                arrived = self._tail_sample(packed, sealed)
+                if arrived is not None and arrived.arrival > newest:
                     newest = arrived.arrival
                     yield newest, SAMPLE, arrived
 
@@ -255,27 +261,30 @@ class Recording:
             samples = decoder.block(data)
             for arrival, sample in samples:
                 stamps = [sample.t_ns, *(row.t_ns for row in sample.rows)]
-                if not (ref.a0 <= arrival <= ref.a1 and ref.t0 <= min(stamps)):
-                    raise Damaged("holds what it says it does not")
-                if max(stamps) > ref.t1:
+                inside = ref.t0 <= min(stamps) <= max(stamps) <= ref.t1
+                if not (inside and ref.a0 <= arrival <= ref.a1):
                     raise Damaged("holds what it says it does not")
         except Damaged as error:
             self._source.note(f"block {ref.id}: {error}")
             return []
         return samples
 
-    def _tail_row(self, row: TailRow, decoder: Decoder) -> list[Arrived]:
+    def _tail_sample(self, packed: TailSample, sealed: Mapping[str, int]) -> Arrived | None:
         try:
-            if zlib.crc32(row.data) != row.crc:
-                raise Damaged("was changed")
-            arrived = decoder.tail(row.arrival, row.data)
-            stamps = [arrived.sample.t_ns, *(item.t_ns for item in arrived.sample.rows)]
+            name = self._texts.text(packed.table)
+            if packed.arrival <= sealed.get(name, 0):
+                return None
+            if name not in self._decoders:
+                self._index.unknown_tables.add(name)
+                return None
+            arrived = self._decoders[name].tail(packed)
+            stamps = [arrived.sample.t_ns, *(row.t_ns for row in arrived.sample.rows)]
             if not all(index.plausible(self.anchor, t_ns) for t_ns in stamps):
                 raise Damaged("beyond all dates")
-        except Damaged as error:
-            self._source.note(f"sample {row.arrival}: {error}")
-            return []
-        return [arrived]
+        except (Damaged, LookupError) as error:
+            self._source.note(f"sample {packed.arrival}: {error}")
+            return None
+        return arrived
 
     def _keyed_marks(self, since_ns: int | None) -> Iterator[Keyed]:
         newest = 0
@@ -286,18 +295,19 @@ class Recording:
 
     def _keyed_evaluations(self, since_ns: int | None) -> Iterator[Keyed]:
         newest = 0
+        for evaluated in self._evaluated(since_ns):
+            newest = max(newest, evaluated.arrival)
+            yield newest, JUDGEMENT, evaluated
+
+    def _evaluated(self, since_ns: int | None) -> Iterator[Evaluated]:
         for row in self._index.evaluations:
-            if since_ns is not None and row.times[-1] < since_ns:
-                continue
-            for evaluated in self._evaluation_row(row):
-                newest = max(newest, evaluated.arrival)
-                yield newest, JUDGEMENT, evaluated
+            if since_ns is None or row.times[-1] >= since_ns:
+                yield from self._evaluation_row(row)
+        yield from self._index.tail_evaluations
 
     def _evaluation_row(self, row: EvaluationRow) -> list[Evaluated]:
-        data: object = row.data
-        if data is None:
-            data = self._source.value("SELECT data FROM evaluation WHERE id=?", row.id)
         try:
+            data = self._source.value("SELECT data FROM evaluation WHERE id=?", row.id)
             if not isinstance(data, bytes):
                 raise Damaged("no data")
             judgements = self._judgements.batch(len(row.times), data)
@@ -306,17 +316,14 @@ class Recording:
         except Damaged as error:
             self._source.note(f"evaluation {row.id}: {error}")
             return []
-        return [
-            Evaluated(arrival, judgement)
-            for arrival, judgement in zip(row.arrivals, judgements, strict=True)
-        ]
+        return list(map(Evaluated, row.arrivals, judgements))
 
     def _text(self, number: int) -> str | None:
         text = self._source.value("SELECT text FROM string WHERE id=?", number)
         return text if isinstance(text, str) else None
 
 
-def _first(refs: list[BlockRef], since_ns: int | None) -> int:
+def _first(refs: Sequence[BlockRef], since_ns: int | None) -> int:
     """The last block that begins at or before a moment."""
     if since_ns is None:
         return 0

@@ -3,8 +3,8 @@
     meta        facts about the recording, one a row
     series      one row a recorded column: how to read its numbers back
     block       about 60 samples of one table, column by column, compressed
-    tail        samples that are in no block yet, one a row: what kill -9 cannot take
-    evaluation  judgements of the rules, singly until about 60 are sealed into one row
+    tail        what each commit brought, until all of it is sealed: kill -9 cannot take it
+    evaluation  about 60 judgements of the rules, compressed
     finding     one row a finding from onset to end, with its evidence when it was worst
     mark        gaps, drops, clock steps, notes
     string      every name and free text once, so that it can be listed before sharing; only the
@@ -50,9 +50,9 @@ TABLES: dict[str, dict[str, str]] = {
         "data": "BLOB NOT NULL",
     },
     "tail": {
-        "arrival": "INTEGER PRIMARY KEY",
-        "tbl": "TEXT NOT NULL",
-        "t": "INTEGER NOT NULL",
+        "id": "INTEGER PRIMARY KEY",
+        "t0": "INTEGER NOT NULL",
+        "t1": "INTEGER NOT NULL",
         "crc": "INTEGER NOT NULL",
         "data": "BLOB NOT NULL",
     },
@@ -98,7 +98,10 @@ def create_statements() -> list[str]:
 
 BLOCK_SAMPLES = 60
 BLOCK_CELLS = 500_000
-"""A block is sealed early rather than grow beyond this."""
+BLOCK_AGE_S = 120
+"""A block is sealed early rather than grow beyond these."""
+TAIL_BYTES = 16 * 1024 * 1024
+"""Tables are sealed early rather than let the tail grow beyond this."""
 SAMPLE_CELLS = 1_000_000
 """Rows of a sample beyond this are dropped, with a mark."""
 

@@ -9,7 +9,7 @@ from bottletop.session import schema
 from bottletop.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 REMEMBERED = 65_536
 """Texts held in memory; beyond, all are forgotten and those still in use stored once more."""
@@ -26,6 +26,12 @@ class Interner:
     def __call__(self, text: str) -> int:
         number = self._numbers.get(text)
         return self._add(text) if number is None else number
+
+    def many(self, texts: Sequence[str]) -> list[int]:
+        """The numbers of several texts."""
+        numbers = list(map(self._numbers.get, texts))
+        # Hardly ever is one new: the loop in Python is for those times.
+        return [self(text) for text in texts] if None in numbers else numbers  # type: ignore
 
     def _add(self, text: str) -> int:
         if len(self._numbers) >= REMEMBERED:

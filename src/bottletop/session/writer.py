@@ -30,19 +30,25 @@ if TYPE_CHECKING:
     from bottletop.model import Anchor, Judgement, Sample
     from bottletop.session.container import MetaValue
 
-QUEUE_S = 10.0
+QUEUE_NS = 10 * NS_PER_S
 QUEUE_EVENTS = 100_000
-COMMIT_WITHIN_S = 0.25
-"""A sample waits this long for the judgement of its tick before it is committed without."""
+COMMIT_WITHIN_NS = NS_PER_S // 4
+"""A sample that has waited this long for its tick's judgement is committed with the next one."""
 SHED_FIRST = (Thread, HotThread, Process, GpuProcess, TargetFile)
 """Tables whose rows go first when the disk cannot keep up."""
 
 
-class Recorder:
-    """Records events into a new file. Thread-safe; no method but `flush` and `close` waits.
+class _Flush(threading.Event):
+    """Set by the writer once all that was queued before it is committed."""
 
-    Raises FileExistsError where there is a file already, OSError where none can be made; later
-    errors end in `status().error`. `anchor` is the run's; `meta` and `thresholds` go into the file.
+
+class Recorder:
+    """Records into a new file. No method but `flush` and `close` waits; none raises.
+
+    Samples and judgements come from one thread; marks, `status` and `close` from any, signal
+    handlers included. The constructor raises FileExistsError where there is a file already, and
+    OSError where none can be made; later errors end in `status().error`. `anchor` is the run's;
+    `meta` and `thresholds` (by rule and name) go into the file.
     """
 
     def __init__(
@@ -58,11 +64,12 @@ class Recorder:
         self._path = Path(path).absolute()
         self._clock = clock or SystemClock()
         self._since_ns = self._clock.monotonic_ns()
-        self._changed = threading.Condition()
-        self._queue: deque[tuple[int, Event]] = deque()
-        self._due = self._closing = False
+        self._queue: deque[tuple[int, Event | _Flush]] = deque()
+        self._taking = threading.RLock()
+        """Held by whoever takes out of the queue; putting in needs no lock."""
+        self._due = threading.Event()
+        self._closing = False
         self._arrival = 0
-        self._handed = self._written = 0
         self._shed_rows: Counter[str] = Counter()
         self._shed_ns = 0
         self._dropped_rows = 0
@@ -81,19 +88,20 @@ class Recorder:
     # -- the caller's side ------------------------------------------------------------------
 
     def sample(self, arrival: int, sample: Sample) -> None:
-        """Hand over a sample with its arrival number; numbers grow."""
-        with self._changed:
-            if arrival > self._arrival:
-                self._arrival = arrival
-                self._put(Arrived(arrival, sample), due=False)
+        """Hand over a sample with its arrival number; numbers that do not grow are ignored."""
+        if arrival > self._arrival:
+            self._arrival = arrival
+            self._put(Arrived(arrival, sample))
 
     def evaluated(self, arrival: int, judgement: Judgement) -> None:
         """Hand over what the rules said when sample number `arrival` was the newest."""
-        self._put(Evaluated(arrival, judgement), due=True)
+        self._put(Evaluated(arrival, judgement))
+        self._due.set()
 
     def mark(self, t_ns: int, kind: str, text: str) -> None:
         """Note something that happened: gap, clock_step, suspend, collector_down, user, phase."""
-        self._put(Mark(self._arrival, t_ns, kind, clean(text)), due=True)
+        self._put(Mark(self._arrival, t_ns, kind, clean(text)))
+        self._due.set()
 
     def status(self) -> RecordingStatus:
         """Where the recording stands. Cheap."""
@@ -107,64 +115,64 @@ class Recorder:
 
     def flush(self, timeout_s: float = 10.0) -> bool:
         """Wait until all that was handed over is committed; False when it is not."""
-        with self._changed:
-            self._due = True
-            self._changed.notify_all()
-            handed = self._handed
-            return self._changed.wait_for(lambda: self._written >= handed, timeout_s)
+        if self._closing:
+            return False
+        flush = _Flush()
+        self._put(flush)
+        self._due.set()
+        return flush.wait(timeout_s) and not self._closing
 
     def close(self, timeout_s: float = 1.0) -> None:
         """Seal the file; returns within `timeout_s` whatever the disk does. May be called twice."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify_all()
+        self._closing = True
+        self._due.set()
         self._thread.join(timeout_s)
-        if self._thread.is_alive():
-            late = f"not closed within {timeout_s:g} s, the disk is slow; readable as it is"
-            self._error = self._error or late
+        if self._thread.is_alive() and not self._error:
+            self._error = f"not closed within {timeout_s:g} s, the disk is slow; readable as it is"
 
-    def _put(self, event: Event, *, due: bool) -> None:
-        with self._changed:
-            if self._closing or not self._thread.is_alive():
-                return
-            now_ns = self._clock.monotonic_ns()
-            self._queue.append((now_ns, event))
-            self._handed += 1
-            if now_ns - self._queue[0][0] > QUEUE_S * NS_PER_S or len(self._queue) > QUEUE_EVENTS:
-                self._shed(now_ns - round(QUEUE_S * NS_PER_S))
-            if due or len(self._queue) == 1:
-                self._due = self._due or due
-                self._changed.notify_all()
+    def _put(self, event: Event | _Flush) -> None:
+        if self._closing:
+            return
+        now_ns = self._clock.monotonic_ns()
+        self._queue.append((now_ns, event))
+        try:
+            waited_ns = now_ns - self._queue[0][0]
+        except IndexError:
+            return  # the writer has just taken it
+        if waited_ns > COMMIT_WITHIN_NS:
+            self._due.set()
+            if waited_ns > QUEUE_NS or len(self._queue) > QUEUE_EVENTS:
+                with self._taking:
+                    self._shed(now_ns - QUEUE_NS)
 
     def _shed(self, before_ns: int) -> None:
         """Make room: rows of `SHED_FIRST`, then, if that did not help, all that is too old."""
-        kept = deque(item for item in self._queue if not self._drop(item[1], first=True))
-        if kept and (kept[0][0] < before_ns or len(kept) > QUEUE_EVENTS):
-            middle_ns = kept[len(kept) // 2][0]
-            before_ns = middle_ns if len(kept) > QUEUE_EVENTS else before_ns
-            kept = deque(
+        items = [self._queue.popleft() for _ in range(len(self._queue))]
+        kept = [item for item in items if not self._drop(item[1], first=True)]
+        if kept and (kept[0][0] < before_ns or len(kept) > QUEUE_EVENTS // 2):
+            before_ns = max(before_ns, kept[-QUEUE_EVENTS // 2 :][0][0])
+            kept = [
                 (queued_ns, event)
                 for queued_ns, event in kept
                 if queued_ns >= before_ns or not self._drop(event, first=False)
-            )
-        self._written += len(self._queue) - len(kept)
-        self._queue = kept
+            ]
+        self._queue.extendleft(reversed(kept))
 
-    def _drop(self, event: Event, *, first: bool) -> bool:
+    def _drop(self, event: Event | _Flush, *, first: bool) -> bool:
         """Whether the event goes; counts what goes with it."""
-        if isinstance(event, Mark):
-            return False
-        if isinstance(event, Evaluated):
-            if not first:
-                self._shed_rows["judgement"] += 1
-            return not first
-        if first and event.sample.table not in SHED_FIRST:
-            return False
-        rows = len(event.sample.rows)
-        self._shed_rows[event.sample.table.name] += rows
-        self._dropped_rows += rows
-        self._shed_ns = max(self._shed_ns, event.sample.t_ns)
-        return True
+        if isinstance(event, Arrived):
+            if first and event.sample.table not in SHED_FIRST:
+                return False
+            rows = len(event.sample.rows)
+            self._shed_rows[event.sample.table.name] += rows
+            self._dropped_rows += rows
+            self._shed_ns = max(self._shed_ns, event.sample.t_ns)
+            return True
+        if isinstance(event, Evaluated) and not first:
+            self._shed_rows["judgement"] += 1
+            self._shed_ns = max(self._shed_ns, event.judgement.t_ns)
+            return True
+        return False
 
     # -- the writer's side ------------------------------------------------------------------
 
@@ -185,52 +193,57 @@ class Recorder:
                 clock=self._clock,
                 synchronous=synchronous,
             )
-            while events := self._take():
-                container.write(events)
-                self._wrote(container, len(events))
+            closing = False
+            while not closing:
+                self._due.wait()
+                self._due.clear()
+                closing = self._closing
+                self._write(container, self._take())
             container.finish()
-            self._wrote(container, 0)
+            self._note(container)
         except Exception as error:
             # Whatever it was, the run goes on without its recording, and says why.
             self._stop(container, error)
 
-    def _take(self) -> list[Event]:
-        """The next events to commit; none when the recording is being closed."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._queue or self._closing)
-            self._changed.wait_for(lambda: self._due or self._closing, COMMIT_WITHIN_S)
-            self._due = False
-            events = [event for _, event in self._queue]
-            self._queue.clear()
+    def _take(self) -> list[Event | _Flush]:
+        """All that is queued now."""
+        with self._taking:
+            events = [self._queue.popleft()[1] for _ in range(len(self._queue))]
             if self._shed_rows:
                 lost = ", ".join(f"{name} {rows}" for name, rows in self._shed_rows.items())
                 text = f"the disk was too slow: rows dropped: {lost}"
                 events.append(Mark(self._arrival, self._shed_ns, "drop", text))
-                self._handed += 1
                 self._shed_rows.clear()
-            return events
+        return events
 
-    def _wrote(self, container: Container, count: int) -> None:
-        size = _size(self._path) + _size(self._path.with_name(self._path.name + "-wal"))
-        with self._changed:
-            self._written += count
-            self._size_bytes = size
-            self._dropped_rows += container.dropped_rows
-            container.dropped_rows = 0
-            if not container.waits_for_disk and not self._error:
-                self._error = "slow disk: a power cut may take the last minute"
-            self._changed.notify_all()
+    def _write(self, container: Container, taken: list[Event | _Flush]) -> None:
+        events = [event for event in taken if not isinstance(event, _Flush)]
+        if events:
+            container.write(events)
+            self._note(container)
+        for event in taken:
+            if isinstance(event, _Flush):
+                event.set()
+
+    def _note(self, container: Container) -> None:
+        """Let `status` know what the file has come to."""
+        log = self._path.with_name(self._path.name + "-wal")
+        self._size_bytes = _size(self._path) + _size(log)
+        self._dropped_rows += container.dropped_rows
+        container.dropped_rows = 0
+        if not container.waits_for_disk and not self._error:
+            self._error = "slow disk: a power cut may take the last minute"
 
     def _stop(self, container: Container | None, error: Exception) -> None:
         if container is not None:
             container.abandon()
         known = isinstance(error, (sqlite3.Error, OSError))
         what = str(error) if known else f"{type(error).__name__}: {error}"
-        with self._changed:
-            self._error = clean(f"recording stopped: {what}")
-            self._closing = True
-            self._queue.clear()
-            self._changed.notify_all()
+        self._error = clean(f"recording stopped: {what}")
+        self._closing = True
+        for event in self._take():
+            if isinstance(event, _Flush):
+                event.set()
 
 
 def _size(path: Path) -> int:
