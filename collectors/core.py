@@ -35,7 +35,7 @@ class CoreCollector(FileCollector):
         super().__init__(context)
         self._frequency: dict[str, Value] = {}
         self._turn = 0
-        kept = descriptor_allowance(128) if context.roots.live else 0
+        kept = descriptor_allowance(128)
         self._files = KeptFiles(kept)
 
     def read(self) -> Sequence[Sample]:

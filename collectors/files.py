@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from bottletop.model import Absent, Kind, Row, Sample, State, Table, Value
+from bottletop.model import Absent, Kind, Row, Sample, State, Table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ class FileCollector:
         self._context = context
         self._clock = context.clock
         self._roots = context.roots
-        self._before: dict[type[Table], tuple[tuple[str, tuple[Value, ...]], ...]] = {}
+        self._before: dict[type[Table], Sequence[Row]] = {}
 
     def open(self) -> None:
         """Nothing to prepare."""
@@ -52,10 +52,9 @@ class FileCollector:
         something rewrites while it is read keeps its counters.
         """
         counters = [metric.index for metric in table.columns if metric.kind is Kind.COUNTER]
-        moving = tuple((row.key, tuple(row.values[index] for index in counters)) for row in rows)
-        frozen = self._before.get(table) == moving
-        self._before[table] = moving
-        if not frozen or not counters:
+        before = self._before.get(table)
+        self._before[table] = rows
+        if before is None or not counters or _moved(before, rows, counters):
             return rows
         blank = []
         for row in rows:
@@ -65,3 +64,17 @@ class FileCollector:
                     values[index] = CAPTURED_ONCE
             blank.append(row._replace(values=tuple(values)))
         return blank
+
+
+def _moved(before: Sequence[Row], rows: Sequence[Row], counters: Sequence[int]) -> bool:
+    """Whether any counter is not what it was; looks no further than the first one that moved."""
+    if len(before) != len(rows):
+        return True
+    for old, new in zip(before, rows, strict=True):
+        if old.key != new.key:
+            return True
+        if old.values is not new.values and any(
+            old.values[index] != new.values[index] for index in counters
+        ):
+            return True
+    return False

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 from bottletop.collectors.files import FileCollector
 from bottletop.linux.kept import KeptFiles
-from bottletop.linux.procfs import parse_stat
+from bottletop.linux.procfs import parse_state
+from bottletop.model import Row
 from bottletop.tables.process import HotThread, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bottletop.collectors.base import Context
-    from bottletop.model import Metric, ProcessId, Row, Sample, Table, Value
+    from bottletop.model import Metric, ProcessId, Sample, Table, Value
 
 
 class HotThreadCollector(FileCollector):
@@ -29,8 +30,10 @@ class HotThreadCollector(FileCollector):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self._files = KeptFiles(64 if context.roots.live else 0)
+        self._files = KeptFiles(64)
         self._watched: frozenset[tuple[ProcessId, int]] = frozenset()
+        self._before_of: dict[str, tuple[bytes, tuple[Value, ...]]] = {}
+        """Thread key to its schedstat line and the values read with it."""
 
     def read(self) -> Sequence[Sample]:
         """Read them once. Threads that vanish meanwhile are left out; nothing is raised."""
@@ -39,6 +42,7 @@ class HotThreadCollector(FileCollector):
         if not hot and not self._watched:
             return ()
         for process, tid in self._watched - frozenset(hot):
+            self._before_of.pop(process.thread_key(tid), None)
             for path in self._paths(process, tid):
                 self._files.drop(path)
         self._watched = frozenset(hot)
@@ -47,6 +51,7 @@ class HotThreadCollector(FileCollector):
 
     def close(self) -> None:
         self._files.close()
+        self._before_of.clear()
         self._watched = frozenset()
 
     def _paths(self, process: ProcessId, tid: int) -> tuple[str, str]:
@@ -56,15 +61,22 @@ class HotThreadCollector(FileCollector):
     def _row(self, process: ProcessId, tid: int) -> Row | None:
         schedstat_path, stat_path = self._paths(process, tid)
         try:
-            times = self._files.read(schedstat_path, 128).split()
+            schedstat = self._files.read(schedstat_path, 128)
             t_ns = self._clock.monotonic_ns()
-            stat = parse_stat(self._files.read(stat_path, 1024))
-            cpu_ns, wait_ns = int(times[0]), int(times[1])
-        except (OSError, ValueError, IndexError):
+            key = process.thread_key(tid)
+            before = self._before_of.get(key)
+            if before is not None and before[0] == schedstat:
+                # It has not run since, so its state is what it was.
+                return Row(key, t_ns, before[1])
+            state = parse_state(self._files.read(stat_path, 1024))
+            cpu_ns, wait_ns = (int(field) for field in schedstat.split()[:2])
+        except (OSError, ValueError):
             return None
         values: dict[Metric, Value] = {
             HotThread.cpu_ns: cpu_ns,
             HotThread.wait_ns: wait_ns,
-            HotThread.state: state_of(stat.state),
+            HotThread.state: state_of(state),
         }
-        return HotThread.row(process.thread_key(tid), t_ns, values)
+        row = HotThread.row(key, t_ns, values)
+        self._before_of[key] = (schedstat, row.values)
+        return row

@@ -69,7 +69,7 @@ class ProcessCollector(FileCollector):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        kept = descriptor_allowance(DESCRIPTORS) if context.roots.live else 0
+        kept = descriptor_allowance(DESCRIPTORS)
         self._files = KeptFiles(kept)
         self._known: dict[ProcessId, _Known] = {}
         self._threads = ThreadReader(context, self._files)

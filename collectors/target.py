@@ -33,15 +33,16 @@ MAX_SOCKETS = 16
 MAX_ENVIRON_BYTES = 256 * 1024
 MAX_ASKED_FOR_DEVICES = 16
 """Processes whose environment is asked for CUDA_VISIBLE_DEVICES."""
-REMEMBER_DISKS_READS = 12
-"""Reads for which a disk is remembered after its last file was seen open: thousands of small files
-are open for milliseconds each, and one look in five seconds meets few of them."""
+REMEMBER_DISKS_READS = 6
+"""Looks for which a disk is remembered after its last file was seen open: thousands of small files
+are open for milliseconds each, and one look in ten seconds meets few of them."""
 
+EARLY_READS = 4
+"""After attaching, each of so many reads looks: the target may still be opening its files. Then
+every second one does; the tables' rows are good for twenty seconds."""
 SOCKETS_EVERY = 6
 """Reads between looks at the socket tables: the kernel walks its whole hash for each, 5 ms of CPU
 (measured), and a server opens its listening sockets once."""
-EARLY_READS = (1, 3)
-"""Reads after attaching that look at them besides: the server may still be starting."""
 
 _VISIBLE_DEVICES = re.compile(rb"(?:^|\0)CUDA_VISIBLE_DEVICES=([^\0]*)")
 _SAFE_LIST = re.compile(rb"[\w,:/ .-]{0,512}\Z")
@@ -72,11 +73,16 @@ class TargetCollector(FileCollector):
             return ()
         if target.root != self._root:
             self._root, self._disks, self._reads = target.root, {}, 0
+        number, self._reads = self._reads, self._reads + 1
+        if number >= EARLY_READS and number % 2:
+            return ()
         began_ns = self._clock.monotonic_ns()
         found = self._holdings.read(target)
         exchange.target_disks = self._remember_disks(found)
         exchange.device_files = self._device_files(found)
         t_ns = self._clock.monotonic_ns()
+        if number in (1, 3) or number % SOCKETS_EVERY == 0:
+            self._listening = listening(self._roots, target.root.pid, found.sockets)
         info = self._info(target, found, t_ns)
         files = [self._file(one, t_ns) for one in _most_telling(found)]
         return (
@@ -112,9 +118,6 @@ class TargetCollector(FileCollector):
 
     def _info(self, target: Target, found: Holdings, t_ns: int) -> Row:
         pid = target.root.pid
-        if self._reads in EARLY_READS or self._reads % SOCKETS_EVERY == 0:
-            self._listening = listening(self._roots, pid, found.sockets)
-        self._reads += 1
         cgroup, container = self._cgroup_and_container(pid)
         return TargetInfo.row(
             target.root.key,

@@ -8,10 +8,10 @@ busiest threads alone.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bottletop.linux.procfs import ProcStat, parse_stat, status_field
+from bottletop.linux.procfs import parse_thread_stat, status_field
 from bottletop.model import NS_PER_S, Absent, Metric, ProcessId, Row, State, Value
 from bottletop.roots import read_record
 from bottletop.tables.host import TICK_NS
@@ -19,10 +19,11 @@ from bottletop.tables.process import Thread, state_of
 from bottletop.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from bottletop.collectors.base import Context
     from bottletop.linux.kept import KeptFiles
+    from bottletop.linux.procfs import ProcStat, ThreadStat
 
 MAX_THREADS = 2048
 """Most threads that are read. Of a larger tree each process keeps its oldest threads, evenly."""
@@ -43,15 +44,21 @@ _NO_DELAYS = Absent.unsupported(
 class _Known:
     """What is remembered of one thread between passes."""
 
+    process: ProcessId
+    tid: int
     key: str
     stat_path: str
     schedstat_path: str
+    comm: bytes | None = None
     schedstat: bytes = b""
     cpu_ns: int = 0
     t_ns: int = 0
     share: float = 0.0
+    """Smoothed share of a core."""
+    is_hot: bool = False
     was_hot: bool = False
-    values: tuple[Value, ...] = field(default=())
+    """Whether it was hot when `values` were read."""
+    values: tuple[Value, ...] = ()
 
 
 class ThreadReader:
@@ -62,8 +69,8 @@ class ThreadReader:
         self._clock = context.clock
         self._proc = context.roots.proc
         self._files = files
-        self._known: dict[tuple[ProcessId, int], _Known] = {}
-        self._hot: frozenset[tuple[ProcessId, int]] = frozenset()
+        self._known: dict[ProcessId, dict[str, _Known]] = {}
+        self._hot: list[_Known] = []
         self._has_schedstat = True
         self._delays: bool | None = None
 
@@ -71,23 +78,17 @@ class ThreadReader:
         """Rows of all threads; those that vanish meanwhile are left out. Never raises."""
         if self._delays is None:
             self._delays = self._accounts_delays()
+        for process in self._known.keys() - processes.keys():
+            self._forget(self._known.pop(process).values())
         room = _room_per_process([stat.threads for stat in processes.values()])
         rows: list[Row] = []
-        alive: set[tuple[ProcessId, int]] = set()
         left_out = 0
         for process in processes:
             tids = self._tids(process.pid)
             if len(tids) > room:
                 left_out += len(tids) - room
                 tids = sorted(tids, key=int)[:room]
-            for tid in tids:
-                identity = (process, int(tid))
-                row = self._row(identity, tid)
-                if row is not None:
-                    alive.add(identity)
-                    rows.append(row)
-        for identity in self._known.keys() - alive:
-            self._forget(identity)
+            rows += self._rows(process, tids)
         self._context.exchange.thread_note = (
             f"{len(rows) + left_out} threads; {len(rows)} are read" if left_out else ""
         )
@@ -96,8 +97,10 @@ class ThreadReader:
 
     def forget_all(self) -> None:
         """Nothing is attached any more."""
+        for known in self._known.values():
+            self._forget(known.values())
         self._known.clear()
-        self._hot = frozenset()
+        self._hot = []
         self._context.exchange.hot_threads = ()
 
     def _tids(self, pid: int) -> list[str]:
@@ -106,31 +109,49 @@ class ThreadReader:
         except OSError:
             return []
 
-    def _forget(self, identity: tuple[ProcessId, int]) -> None:
-        known = self._known.pop(identity)
-        self._files.drop(known.schedstat_path)
+    def _forget(self, ended: Iterable[_Known]) -> None:
+        for known in ended:
+            self._files.drop(known.schedstat_path)
+            self._files.drop(known.stat_path)
 
-    # -- one thread ---------------------------------------------------------------------------
+    # -- one process ----------------------------------------------------------------------------
 
-    def _row(self, identity: tuple[ProcessId, int], tid: str) -> Row | None:
-        known = self._known.get(identity)
-        if known is None:
-            process = identity[0]
-            folder = f"{self._proc}/{process.pid}/task/{tid}"
-            known = _Known(process.thread_key(identity[1]), f"{folder}/stat", f"{folder}/schedstat")
-            self._known[identity] = known
-        try:
-            schedstat = self._schedstat(known)
-            t_ns = self._clock.monotonic_ns()
-            is_hot = identity in self._hot
-            if schedstat and schedstat == known.schedstat and is_hot == known.was_hot:
-                known.share *= 1 - SMOOTHING
-                known.t_ns = t_ns
-                return Row(known.key, t_ns, known.values)
-            stat = parse_stat(read_record(known.stat_path, 1024))
-        except (OSError, ValueError):
-            return None
-        self._take(known, identity, stat, schedstat, t_ns, is_hot)
+    def _rows(self, process: ProcessId, tids: list[str]) -> list[Row]:
+        before = self._known.get(process, {})
+        now: dict[str, _Known] = {}
+        rows: list[Row] = []
+        for tid in tids:
+            known = before.get(tid) or self._first_seen(process, tid)
+            try:
+                row = self._row(known)
+            except (OSError, ValueError):
+                continue
+            now[tid] = known
+            rows.append(row)
+        self._forget(before[tid] for tid in before.keys() - now.keys())
+        self._known[process] = now
+        return rows
+
+    def _first_seen(self, process: ProcessId, tid: str) -> _Known:
+        folder = f"{self._proc}/{process.pid}/task/{tid}"
+        number = int(tid)
+        key = process.thread_key(number)
+        return _Known(process, number, key, f"{folder}/stat", f"{folder}/schedstat")
+
+    # -- one thread -----------------------------------------------------------------------------
+
+    def _row(self, known: _Known) -> Row:
+        """Raises OSError and ValueError when the thread has ended or its line is torn."""
+        schedstat = self._schedstat(known)
+        t_ns = self._clock.monotonic_ns()
+        if schedstat and schedstat == known.schedstat and known.is_hot == known.was_hot:
+            known.share *= 1 - SMOOTHING
+            known.t_ns = t_ns
+            return Row(known.key, t_ns, known.values)
+        # Threads that run now and then are worth a second descriptor, sleeping ones are not.
+        read = self._files.read if known.share else read_record
+        stat = parse_thread_stat(read(known.stat_path, 1024))
+        self._take(known, stat, schedstat, t_ns)
         return Row(known.key, t_ns, known.values)
 
     def _schedstat(self, known: _Known) -> bytes:
@@ -144,15 +165,8 @@ class ThreadReader:
                 self._has_schedstat = False
             return b""
 
-    def _take(
-        self,
-        known: _Known,
-        identity: tuple[ProcessId, int],
-        stat: ProcStat,
-        schedstat: bytes,
-        t_ns: int,
-        is_hot: bool,
-    ) -> None:
+    def _take(self, known: _Known, stat: ThreadStat, schedstat: bytes, t_ns: int) -> None:
+        """Bring what is remembered of a thread that ran up to date."""
         times = schedstat.split()
         ticks_ns = (stat.user_ticks + stat.system_ticks) * TICK_NS
         cpu_ns = int(times[0]) if len(times) == 3 else ticks_ns
@@ -162,22 +176,25 @@ class ThreadReader:
             newest = max(0, cpu_ns - known.cpu_ns) / NS_PER_S / seconds
             known.share += SMOOTHING * (newest - known.share)
         known.schedstat, known.cpu_ns, known.t_ns = schedstat, cpu_ns, t_ns
-        known.was_hot = is_hot
-        delays: Value = stat.block_io_ticks * TICK_NS if self._delays else _NO_DELAYS
         values: dict[Metric, Value] = {
-            Thread.pid: identity[0].pid,
-            Thread.tid: identity[1],
-            Thread.thread: clean(stat.comm, 64),
             Thread.state: state_of(stat.state),
             Thread.cpu_ns: cpu_ns,
             Thread.wait_ns: wait_ns,
             Thread.user_ns: stat.user_ticks * TICK_NS,
             Thread.system_ns: stat.system_ticks * TICK_NS,
             Thread.major_faults: stat.major_faults,
-            Thread.block_io_ns: delays,
+            Thread.block_io_ns: stat.block_io_ticks * TICK_NS if self._delays else _NO_DELAYS,
         }
-        values.update(self._switches(known) if is_hot else _COLD)
-        known.values = Thread.row(known.key, t_ns, values).values
+        if stat.comm != known.comm:
+            known.comm = stat.comm
+            values[Thread.thread] = clean(stat.comm, 64)
+            values[Thread.pid], values[Thread.tid] = known.process.pid, known.tid
+        if known.is_hot:
+            values.update(self._switches(known))
+        elif known.was_hot or not known.values:
+            values.update(_COLD)
+        known.was_hot = known.is_hot
+        known.values = Thread.row(known.key, t_ns, values, known.values).values
 
     def _switches(self, known: _Known) -> dict[Metric, Value]:
         path = known.stat_path.removesuffix("stat") + "status"
@@ -196,11 +213,21 @@ class ThreadReader:
 
     def _rank(self) -> None:
         """Tell the `hot_thread` collector which threads to watch closely."""
-        busy = [(known.share, one) for one, known in self._known.items() if known.share > HOT_SHARE]
-        busy.sort(key=lambda item: -item[0])
-        hottest = tuple(one for _, one in busy[:HOT_THREADS])
-        self._hot = frozenset(hottest)
-        self._context.exchange.hot_threads = hottest
+        busy = [
+            known
+            for threads in self._known.values()
+            for known in threads.values()
+            if known.share > HOT_SHARE
+        ]
+        busy.sort(key=lambda known: -known.share)
+        for known in self._hot:
+            known.is_hot = False
+        self._hot = busy[:HOT_THREADS]
+        for known in self._hot:
+            known.is_hot = True
+        self._context.exchange.hot_threads = tuple(
+            (known.process, known.tid) for known in self._hot
+        )
 
     def _accounts_delays(self) -> bool:
         """Whether block I/O delays are counted. Before Linux 5.14 there is no switch to read, and

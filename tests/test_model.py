@@ -39,6 +39,14 @@ def test_columns_not_named_are_not_read() -> None:
     assert row.values[Gpu.power_w.index] == pytest.approx(71.2)
 
 
+def test_columns_not_named_keep_what_an_earlier_row_said() -> None:
+    before = Gpu.row("GPU-a", 1, {Gpu.power_w: 71.2, Gpu.util_pct: 50})
+    after = Gpu.row("GPU-a", 2, {Gpu.util_pct: 60.4}, before.values)
+    assert after.values[Gpu.util_pct.index] == 60
+    assert after.values[Gpu.power_w.index] == before.values[Gpu.power_w.index]
+    assert before.values[Gpu.util_pct.index] == 50
+
+
 @given(st.sampled_from(NUMERIC), st.floats(0, 1e15))
 def test_quantising_twice_changes_nothing(column: Metric, value: float) -> None:
     once = column.quantise(value)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 NS_PER_S = 1_000_000_000
 
@@ -163,9 +163,14 @@ class Table:
         cls.columns = tuple(metric for _, metric in own)
 
     @classmethod
-    def row(cls, key: str, t_ns: int, values: Mapping[Metric, Value]) -> Row:
-        """Build a quantised row; columns not named are `NOT_READ`, foreign ones raise KeyError."""
-        cells: list[Value] = [NOT_READ] * len(cls.columns)
+    def row(
+        cls, key: str, t_ns: int, values: Mapping[Metric, Value], before: Sequence[Value] = ()
+    ) -> Row:
+        """Build a quantised row; foreign columns raise KeyError.
+
+        Columns not named keep their value of `before`, an earlier row's values, else `NOT_READ`.
+        """
+        cells = list(before) or [NOT_READ] * len(cls.columns)
         for metric, value in values.items():
             if metric.table is not cls:
                 raise KeyError(f"{metric!r} is not a column of {cls.name}")

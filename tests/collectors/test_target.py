@@ -140,12 +140,19 @@ def test_a_disk_is_remembered_while_its_small_files_come_and_go(
     collector = TargetCollector(context)
     collector.read()
     tree.remove("proc/50/fd/3")
-    seen = []
-    for _ in range(target_module.REMEMBER_DISKS_READS):
-        collector.read()
-        seen.append(context.exchange.target_disks)
-    assert seen[:-1] == [frozenset({"sda"})] * (target_module.REMEMBER_DISKS_READS - 1)
-    assert seen[-1] == frozenset()
+    looks = 0
+    while looks < target_module.REMEMBER_DISKS_READS:
+        assert context.exchange.target_disks == frozenset({"sda"})
+        looks += bool(collector.read())
+    assert context.exchange.target_disks == frozenset()
+
+
+def test_once_a_target_has_settled_every_second_read_rests(
+    tree: HostTree, process: ProcessId
+) -> None:
+    collector = TargetCollector(context_for(tree.captured, target_of(process)))
+    looked = [bool(collector.read()) for _ in range(10)]
+    assert looked == [True] * 5 + [False, True, False, True, False]
 
 
 def test_sockets_of_the_whole_tree_are_listed(tree: HostTree, process: ProcessId) -> None:

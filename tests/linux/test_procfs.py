@@ -26,6 +26,8 @@ def test_any_bytes_in_a_command_name_leave_the_other_fields_alone(
     assert stat.comm == comm
     assert (stat.pid, stat.state, stat.parent_pid, stat.start_ticks) == (42, state, 7, start)
     assert (stat.user_ticks, stat.system_ticks, stat.block_io_ticks) == (11, 13, 5)
+    assert procfs.parse_state(line) == state
+    assert procfs.parse_thread_stat(line) == (comm, state, stat.major_faults, 11, 13, 5)
 
 
 @given(st.binary(max_size=200))
@@ -63,8 +65,9 @@ def test_times_of_children_that_ended_are_user_and_system_together() -> None:
 def test_a_line_cut_anywhere_before_its_last_needed_field_is_refused() -> None:
     line = stat_line(42, b"python3")
     for length in range(len(b" ".join(line.split()[:23]))):
-        with pytest.raises(ValueError):
-            procfs.parse_stat(line[:length])
+        for parse in (procfs.parse_stat, procfs.parse_thread_stat):
+            with pytest.raises(ValueError):
+                parse(line[:length])
 
 
 def test_kernels_without_delay_accounting_fields_still_parse() -> None:

@@ -52,7 +52,7 @@ class TargetFinder:
         """pid to (parent pid, start ticks) of every process of the host."""
         self._members: dict[ProcessId, _Member] = {}
         self._name = ""
-        self._access_note = ""
+        self._notes: list[str] = []
         self._pass = 0
         self._own_pid = 0
 
@@ -72,12 +72,13 @@ class TargetFinder:
             return self._gone(root, stats)
         processes = self._describe(roots, root, stats, sweep)
         if sweep:
-            self._access_note = access_note(roots, root.pid)
-        notes = [self._access_note, self._parent_note(roots, root)]
+            closed = access_note(roots, root.pid)
+            self._notes = [note for note in (closed, self._parent_note(roots, root)) if note]
+        notes = [*self._notes]
         if len(stats) > MAX_PROCESSES:
             notes.append(f"{len(stats)} processes in the tree; the first {MAX_PROCESSES} are read")
         self._name = processes[0].name
-        return Target(root, self._name, tuple(processes), notes=tuple(filter(None, notes)))
+        return Target(root, self._name, tuple(processes), notes=tuple(notes))
 
     def _look(self, roots: Roots, sweep: bool) -> None:
         """Bring `_parents` up to date."""

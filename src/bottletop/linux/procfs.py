@@ -8,6 +8,7 @@ parentheses, newlines and anything that is not UTF-8; whoever shows it passes it
 from __future__ import annotations
 
 import os
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from bottletop.roots import read_bytes, read_record
@@ -21,6 +22,11 @@ USER_HZ = 100
 MAX_CMDLINE_BYTES = 16 * 1024
 _FIELDS_FROM_STATE = 22
 """Fields 3 to 24 (rss) exist since Linux 2.6; a shorter line is torn."""
+
+
+_PROCESS_FIELDS = itemgetter(1, 7, 9, 11, 12, 13, 14, 17, 19, 21)
+"""Parent, faults, times, children's times, threads, start, rss; 0 is the state, field 3."""
+_BLOCK_IO = 39
 
 
 class ProcStat(NamedTuple):
@@ -42,31 +48,72 @@ class ProcStat(NamedTuple):
     block_io_ticks: int
 
 
+class ThreadStat(NamedTuple):
+    """The part of a thread's stat line that is read every second. Times are ticks of `USER_HZ`."""
+
+    comm: bytes
+    state: str
+    major_faults: int
+    user_ticks: int
+    system_ticks: int
+    block_io_ticks: int
+
+
 def parse_stat(raw: bytes) -> ProcStat:
-    """Parse a stat line whatever its command name holds. Raises ValueError on anything else.
+    """Parse a stat line whatever its command name holds. Raises ValueError on anything else."""
+    pid, comm, fields = _split_stat(raw)
+    parent, minor, major, user, system, child_user, child_system, threads, start, rss = map(
+        int, _PROCESS_FIELDS(fields)
+    )
+    return ProcStat(
+        int(pid),
+        comm,
+        fields[0].decode("ascii"),
+        parent,
+        minor,
+        major,
+        user,
+        system,
+        child_user + child_system,
+        threads,
+        start,
+        rss,
+        int(fields[_BLOCK_IO]) if len(fields) > _BLOCK_IO else 0,
+    )
+
+
+def parse_thread_stat(raw: bytes) -> ThreadStat:
+    """Parse what changes in a thread's stat line. Raises ValueError as `parse_stat` does."""
+    _, comm, fields = _split_stat(raw)
+    return ThreadStat(
+        comm,
+        fields[0].decode("ascii"),
+        int(fields[9]),
+        int(fields[11]),
+        int(fields[12]),
+        int(fields[_BLOCK_IO]) if len(fields) > _BLOCK_IO else 0,
+    )
+
+
+def parse_state(raw: bytes) -> str:
+    """The state letter of a stat line alone. Raises ValueError."""
+    at = raw.rindex(b")") + 2
+    if not raw[at:].strip():
+        raise ValueError("not a stat line")
+    return raw[at : at + 1].decode("ascii")
+
+
+def _split_stat(raw: bytes) -> tuple[bytes, bytes, list[bytes]]:
+    """Pid, command name, and the fields from the state on.
 
     The name ends at the last closing parenthesis: only numbers and the state letter follow it.
     """
     head, closing, tail = raw.rpartition(b")")
     pid, opening, comm = head.partition(b" (")
-    fields = tail.split()
+    fields = tail.split(None, _BLOCK_IO + 1)
     if not closing or not opening or len(fields) < _FIELDS_FROM_STATE:
         raise ValueError("not a stat line")
-    return ProcStat(
-        pid=int(pid),
-        comm=comm,
-        state=fields[0].decode("ascii"),
-        parent_pid=int(fields[1]),
-        minor_faults=int(fields[7]),
-        major_faults=int(fields[9]),
-        user_ticks=int(fields[11]),
-        system_ticks=int(fields[12]),
-        children_ticks=int(fields[13]) + int(fields[14]),
-        threads=int(fields[17]),
-        start_ticks=int(fields[19]),
-        rss_pages=int(fields[21]),
-        block_io_ticks=int(fields[39]) if len(fields) > 39 else 0,
-    )
+    return pid, comm, fields
 
 
 def pids(roots: Roots) -> list[int]:

@@ -21,7 +21,9 @@ class Core(Table):
     )
     steal_ns = counter("ns", "time taken by the hypervisor", quantum=TICK_NS)
     busy_ns = counter("ns", "user + system + steal", quantum=TICK_NS)
-    freq_mhz = gauge("MHz", "scaling_cur_freq", quantum=25)
+    freq_mhz = gauge(
+        "MHz", "scaling_cur_freq, read in turn: a few seconds old on big hosts", quantum=25
+    )
 
 
 class Disk(Table):
@@ -95,5 +97,5 @@ class Cgroup(Table):
     usage_us = counter("us", "CPU time used")
     memory_bytes = gauge("B", "memory in use", quantum=4096)
     memory_max_bytes = gauge("B", "memory limit", quantum=4096)
-    memory_file_bytes = gauge("B", "page cache charged to the group", quantum=4096)
+    memory_file_bytes = gauge("B", "page cache charged to the group, read every 10 s", quantum=4096)
     oom_kills = counter("", "processes killed by the group's out-of-memory handler")

@@ -74,8 +74,12 @@ class Thread(Table):
     user_ns = counter("ns", "user time in ticks; only for the split", quantum=TICK_NS)
     system_ns = counter("ns", "kernel time in ticks; only for the split", quantum=TICK_NS)
     major_faults = counter("", "faults that had to read from disk")
-    voluntary_switches = counter("", "times it gave up the CPU to wait")
-    involuntary_switches = counter("", "times the CPU was taken from it")
+    voluntary_switches = counter(
+        "", "times it gave up the CPU to wait; read for the busiest threads"
+    )
+    involuntary_switches = counter(
+        "", "times the CPU was taken from it; read for the busiest threads"
+    )
     block_io_ns = counter("ns", "time blocked on storage (delay accounting)", quantum=TICK_NS)
 
 
@@ -101,7 +105,7 @@ class TargetInfo(Table):
     process = text("name of the root process")
     cgroup = text("cgroup path")
     container = text("container id or runtime where one is recognised")
-    gpus = text("UUIDs of the GPUs it uses, comma separated")
+    gpus = text("UUIDs of the GPUs whose device files it has open, comma separated; may use fewer")
     visible_devices = text("CUDA_VISIBLE_DEVICES at launch")
     sockets = text("addresses it listens on")
     probe = text("how its stages are read, or why they are not")
