@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from bottletop.model import NS_PER_S, Severity
+from bottletop.model import NS_PER_S, Severity, SourceState
 from bottletop.stages import StageStat, stage_stats
 from bottletop.tables import Gpu, Process
 from bottletop.text import fit
@@ -255,7 +255,7 @@ def _missing(watch: Watch) -> str:
     lines = [
         f"source {source.name}: {source.state.label}: {source.reason}"
         for source in watch.sources
-        if source.state.label not in ("ok",)
+        if source.state not in (SourceState.OK, SourceState.SIMULATED)
     ]
     lines.extend(
         f"rule {unknown.code} not judged: {unknown.missing}" for unknown in watch.judgement.unknown

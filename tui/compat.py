@@ -1,0 +1,110 @@
+"""Every use of something that Textual does not promise to keep, and only here.
+
+Checked against Textual 8.2; what each relies on is said where it is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import termios
+from typing import TYPE_CHECKING
+
+from textual.geometry import Offset, Region, Spacing
+from textual.layout import Layout, WidgetPlacement
+from textual.widget import Widget
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from textual.app import App
+    from textual.geometry import Size
+    from textual.screen import Screen
+    from textual.strip import Strip
+
+    from bottletop.tui.layout import Box
+
+RESTORE = (
+    "\x1b[?2026l"  # end of synchronised output
+    "\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?1016l"  # mouse
+    "\x1b[?2004l\x1b[?1004l\x1b[?2048l"  # paste, focus, resize reports
+    "\x1b[<u"  # keyboard protocol
+    "\x1b[?7h\x1b[?1049l\x1b[?25h\x1b[0m"  # wrap, main screen, cursor, colours
+)
+"""Undoes everything that Textual's Linux driver switches on."""
+
+
+class PlanLayout(Layout):
+    """Places children where a plan says; children that the plan leaves out are not shown."""
+
+    name = "plan"
+
+    def __init__(self) -> None:
+        self.plan: Mapping[str, Box] = {}
+
+    def arrange(
+        self, parent: Widget, children: list[Widget], size: Size, greedy: bool = True
+    ) -> list[WidgetPlacement]:
+        del parent, greedy, size
+        placements = []
+        for child in children:
+            box = self.plan.get(child.id or "")
+            if box is not None:
+                region = Region(box.x, box.y, box.width, box.height)
+                placements.append(WidgetPlacement(region, Offset(), Spacing(), child))
+        return placements
+
+
+class Board(Widget):
+    """A container whose children are placed by a plan instead of by CSS.
+
+    Overrides `Widget.layout`, which CSS can only set to one of the layouts known by name.
+    """
+
+    DEFAULT_CSS = "Board { width: 100%; height: 100%; }"
+
+    def __init__(self, *children: Widget, id: str | None = None) -> None:  # noqa: A002
+        self._plan_layout = PlanLayout()
+        super().__init__(*children, id=id)
+
+    @property
+    def layout(self) -> Layout:
+        return self._plan_layout
+
+    def place(self, plan: Mapping[str, Box]) -> None:
+        """Lay the children out anew where the plan differs from the one in force."""
+        if plan != self._plan_layout.plan:
+            self._plan_layout.plan = plan
+            self.refresh(layout=True)
+
+
+def screen_strips(screen: Screen[object]) -> list[Strip]:
+    """The screen as it would be painted, line by line."""
+    return screen._compositor.render_strips()
+
+
+def screen_text(app: App[object]) -> str:
+    """The characters on the screen, trailing blanks left out."""
+    return "\n".join(strip.text.rstrip() for strip in screen_strips(app.screen)) + "\n"
+
+
+def restore_terminal(attributes: list[object] | None) -> None:
+    """Put the terminal back in order without the driver, for when it is stuck.
+
+    Never blocks: what a stalled terminal does not take is dropped.
+    """
+    with contextlib.suppress(OSError, termios.error, ValueError):
+        fd = sys.__stderr__.fileno() if sys.__stderr__ else 2
+        os.set_blocking(fd, False)
+        os.write(fd, RESTORE.encode())
+        if attributes is not None:
+            termios.tcsetattr(0, termios.TCSANOW, attributes)  # type: ignore[arg-type]
+
+
+def terminal_attributes() -> list[object] | None:
+    """Line settings of the terminal as they are now, None where there are none."""
+    try:
+        return list(termios.tcgetattr(0))
+    except (OSError, termios.error):
+        return None

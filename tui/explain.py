@@ -1,0 +1,150 @@
+"""One finding explained, as lines: what is said, on what evidence, what to do, what would refute it."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from typing import TYPE_CHECKING
+
+from bottletop.model import NS_PER_S
+from bottletop.rules import RULES
+from bottletop.text import cell_width, fit
+from bottletop.tui.curves import entity_label, metric_words
+from bottletop.tui.inks import SEVERITY_INKS
+from bottletop.tui.lines import Line, Span, header, line, wrap
+from bottletop.units import age_text, value_text
+
+if TYPE_CHECKING:
+
+    from bottletop.model import Evidence, Finding
+    from bottletop.rules.base import Rule
+    from bottletop.snapshot import Snapshot
+    from bottletop.tui.glyphs import Glyphs
+
+LABEL_WIDTH = 14
+COLUMNS = (("measured", 12), ("threshold", 11), ("over", 8))
+_TAIL = sum(size for _, size in COLUMNS)
+
+
+def head(finding: Finding, snapshot: Snapshot, width: int, glyphs: Glyphs) -> list[Line]:
+    """Severity, code, age and the sentence itself."""
+    ink = SEVERITY_INKS[finding.severity]
+    sign = glyphs.severity[finding.severity]
+    began = time.localtime(snapshot.anchor.wall_at(finding.since_ns) / NS_PER_S)
+    state = "active" if finding.active else "ended"
+    facts: list[Span] = [
+        (f" {glyphs.edge}", ink),
+        (f" {sign} {finding.severity.label.upper()}  ", ink),
+        (finding.code, "strong"),
+        (f"   {state}, ", "dim"),
+        (f"{age_text(finding.active_s)}", "text"),
+        (f" since {time.strftime('%H:%M:%S', began)}", "dim"),
+        (f" {glyphs.dot} {finding.confidence.label} confidence", "dim"),
+    ]
+    if finding.lost_gpu_s_per_s is not None:
+        facts += [
+            (f" {glyphs.dot} costs ", "dim"),
+            (f"{finding.lost_gpu_s_per_s:.2f} GPU-s a second", "text"),
+        ]
+    lines = [line(width, facts)]
+    lines += [
+        line(width, [(f" {glyphs.edge} ", ink), (text, "strong")])
+        for text in wrap(finding.text, width - 4)
+    ]
+    return lines
+
+
+def body(finding: Finding, snapshot: Snapshot, width: int, glyphs: Glyphs) -> list[Line]:
+    """Evidence, advice, refutation, next check."""
+    blank = line(width, ())
+    lines = [blank, *_evidence(finding, snapshot, width, glyphs), blank]
+    for label, text, ink in (
+        ("Do", finding.advice, "text"),
+        ("Check next", finding.next_check, "strong"),
+        ("Wrong if", finding.refuted_by, "text"),
+    ):
+        if text:
+            lines += [*_labelled(label, text, width, ink), blank]
+    return lines
+
+
+def about_rule(code: str, width: int, glyphs: Glyphs) -> list[Line]:
+    """The rule's own documentation, empty where this version has no such rule."""
+    rule = find_rule(code)
+    if rule is None:
+        return []
+    lines = [header(width, "Rule", [(rule.title, "dim")], rule=glyphs.rule)]
+    summary, sections = documentation(rule)
+    lines += [line(width, [("   ", "text"), (text, "text")]) for text in wrap(summary, width - 4)]
+    for title, text in sections:
+        if title in ("What to do", "References"):
+            continue
+        lines.append(line(width, ()))
+        lines += _labelled(title, text, width, "text")
+    return lines
+
+
+def find_rule(code: str) -> Rule | None:
+    return next((rule for rule in RULES if rule.code == code), None)
+
+
+def documentation(rule: Rule) -> tuple[str, list[tuple[str, str]]]:
+    """Summary and sections of a rule's docstring: headings stand at the margin, text under them."""
+    text = inspect.getdoc(type(rule)) or ""
+    first, _, rest = text.partition("\n\n")
+    sections: list[tuple[str, str]] = []
+    for row in rest.splitlines():
+        if row and not row.startswith(" "):
+            sections.append((row.strip(), ""))
+        elif sections:
+            title, so_far = sections[-1]
+            sections[-1] = (title, f"{so_far} {row.strip()}".strip())
+    return " ".join(first.split()), sections
+
+
+def _labelled(label: str, text: str, width: int, ink: str) -> list[Line]:
+    """A label in the margin and its text beside it, under it where it is narrow."""
+    lead = f"   {label:<{LABEL_WIDTH - 1}}"
+    if cell_width(lead) > LABEL_WIDTH + 3:
+        lead = f"   {label} "
+    rows = wrap(text, max(20, width - LABEL_WIDTH - 4)) or [""]
+    out = []
+    for row in rows:
+        out.append(line(width, [(fit(lead, LABEL_WIDTH + 3), "dim"), (row, ink)]))
+        lead = ""
+    return out
+
+
+def _evidence(
+    finding: Finding, snapshot: Snapshot, width: int, glyphs: Glyphs
+) -> list[Line]:
+    heads = "".join(f"{name:>{size}}" for name, size in COLUMNS)
+    lead = header(width - _TAIL - 1, "Evidence", rule=glyphs.rule)
+    out = [line(width, [*lead, (heads, "dim")])]
+    if not finding.evidence:
+        return [*out, line(width, [("   none was recorded", "dim")])]
+    out += [_evidence_row(item, snapshot, width) for item in finding.evidence]
+    return out
+
+
+def _evidence_row(item: Evidence, snapshot: Snapshot, width: int) -> Line:
+    room = width - _TAIL - 5
+    name = metric_words(item.metric)
+    entity = entity_label(snapshot.view, item.metric, item.entity)
+    entity_width = min(cell_width(entity), max(10, room - cell_width(name) - 2))
+    span = "" if item.span_s is None else age_text(item.span_s)
+    threshold = "" if item.threshold is None else value_text(item.threshold, item.unit)
+    return line(
+        width,
+        [
+            ("   ", "text"),
+            (fit(name, room - entity_width), "text"),
+            (fit(entity, entity_width), "dim"),
+            (" ", "text"),
+            (f"{value_text(item.value, item.unit):>{COLUMNS[0][1]}}", "strong"),
+            (f"{threshold:>{COLUMNS[1][1]}}", "text"),
+            (f"{span:>{COLUMNS[2][1]}}", "dim"),
+        ],
+    )
+
+

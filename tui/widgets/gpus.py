@@ -1,0 +1,292 @@
+"""The GPUs: utilisation history with the findings drawn on it, and what the card says now."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from bottletop.model import Severity, Value
+from bottletop.tui import history
+from bottletop.tui.inks import SEVERITY_INKS
+from bottletop.tui.lines import Line, Span, header, line, spread
+from bottletop.tui.reading import absent_word
+from bottletop.tui.widgets.panel import Panel
+from bottletop.units import age_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bottletop.tui.glyphs import Glyphs
+    from bottletop.tui.history import Grid
+    from bottletop.tui.marks import Moment
+    from bottletop.tui.read_gpu import GpuPicture
+    from bottletop.tui.reading import Reading
+
+GIB = 1 << 30
+LEAD = 6
+"""Cells before a history: sign, number and their spaces."""
+MAX_HISTORY_ROWS = 6
+MIN_HISTORY = 8
+USUAL_S = 60.0
+
+COLUMNS = (("util %", 6), ("power W", 9), ("SM MHz", 11), ("mem GiB", 11), ("°C", 4))
+"""Heads and widths of the values at the right, a gap of one cell included."""
+VALUES = sum(width for _, width in COLUMNS)
+SHORT_COLUMNS = (("util %", 6), ("W", 5), ("°C", 4))
+SHORT_VALUES = sum(width for _, width in SHORT_COLUMNS)
+TWO_UP_MIN = 6
+
+
+class GpuPanel(Panel):
+    """Rows of GPUs; as much history as there is room for."""
+
+    def draw(self, reading: Reading, width: int, height: int) -> Sequence[Line]:
+        return draw(reading, width, height, self.glyphs)
+
+    def gpu_at(self, y: int) -> GpuPicture | None:
+        """The GPU drawn in line `y`, None for the head line and empty ones."""
+        reading = self.reading
+        if reading is None or y < 1 or not reading.gpus:
+            return None
+        rows = rows_each(len(reading.gpus), self.size.height)
+        at = (y - 1) // max(1, rows)
+        return reading.gpus[at] if rows and at < len(reading.gpus) else None
+
+
+def draw(reading: Reading, width: int, height: int, glyphs: Glyphs) -> list[Line]:
+    """Draw all GPUs into `height` lines of `width` cells."""
+    gpus = reading.gpus
+    if not gpus:
+        why = reading.gpu_trouble or "none on this host"
+        return [
+            header(width, "GPUs", rule=glyphs.rule),
+            line(width, [("   no GPU readings: ", "text"), (why, "dim")]),
+        ]
+    rows = rows_each(len(gpus), height)
+    if rows == 0:
+        return _two_up(reading, width, height, glyphs)
+    out = [_header(reading, width, glyphs)]
+    marked = rows == 1 and _spare_for_marks(gpus, height)
+    for gpu in gpus:
+        out.extend(_block(gpu, reading, width, rows, glyphs))
+        if marked and gpu.moments:
+            out.append(_marks_line(gpu, reading, width, glyphs))
+    return out[:height]
+
+
+def rows_each(count: int, height: int) -> int:
+    """Lines for each GPU in a panel of `height`; 0 when not even one each fits."""
+    each = (height - 1) // count
+    return min(each, MAX_HISTORY_ROWS + 1)
+
+
+def _spare_for_marks(gpus: Sequence[GpuPicture], height: int) -> bool:
+    return 1 + len(gpus) + sum(bool(gpu.moments) for gpu in gpus) <= height
+
+
+def _history_width(width: int) -> int:
+    return max(MIN_HISTORY, width - LEAD - VALUES - 2)
+
+
+def _header(reading: Reading, width: int, glyphs: Glyphs) -> Line:
+    facts: list[Span] = [(_models(reading.gpus), "dim")]
+    if reading.gpu_trouble:
+        facts = [(reading.gpu_trouble, "warn")]
+    heads = "".join(f"{name:>{size}}" for name, size in COLUMNS)
+    room = LEAD + _history_width(width)
+    head = header(room, "GPUs", facts, [(_span(reading, room - LEAD, glyphs), "dim")], rule=glyphs.rule)
+    return line(width, [*head, (heads, "dim")])
+
+
+def _span(reading: Reading, cells: int, glyphs: Glyphs) -> str:
+    return f"last {age_text(_span_s(reading, cells * glyphs.samples_a_cell))}"
+
+
+def _models(gpus: Sequence[GpuPicture]) -> str:
+    counted = Counter(gpu.model for gpu in gpus if gpu.model)
+    return ", ".join(f"{count} × {model}" if count > 1 else model for model, count in counted.items())
+
+
+def _grid(reading: Reading, cells: int, glyphs: Glyphs) -> Grid:
+    samples = cells * glyphs.samples_a_cell
+    return history.grid(reading.now_ns, _span_s(reading, samples), samples)
+
+
+def _span_s(reading: Reading, samples: int) -> float:
+    """Seconds drawn: half of the usual minute where a second would get less than two samples, as
+    swings of a few seconds could not be seen."""
+    short = reading.history_s == USUAL_S and samples < 2 * USUAL_S
+    return USUAL_S / 2 if short else reading.history_s
+
+
+def _block(
+    gpu: GpuPicture, reading: Reading, width: int, rows: int, glyphs: Glyphs
+) -> list[Line]:
+    """One GPU: history rows with values beside the first, then the row of marks where there is
+    room for it."""
+    cells = _history_width(width)
+    tall = max(1, rows - 1)
+    on = _grid(reading, cells, glyphs)
+    pictures = history.area(gpu.util_columns(on), tall, glyphs)
+    inks = _cell_inks(gpu.moments, on, cells, glyphs)
+    out = []
+    for row, picture in enumerate(pictures):
+        lead = _lead(gpu, glyphs, kind=rows == 1) if row == 0 else [(" " * LEAD, "text")]
+        tail = _values(gpu) if row == 0 else _detail(gpu) if row == 1 else []
+        out.append(line(width, [*lead, *_runs(picture, inks), *tail]))
+    if rows > 1:
+        out.append(_marks_line(gpu, reading, width, glyphs))
+    return out
+
+
+def _lead(gpu: GpuPicture, glyphs: Glyphs, *, kind: bool) -> list[Span]:
+    sign, ink = " ", "text"
+    if gpu.trouble:
+        sign, ink = glyphs.severity[Severity.CRIT], "crit"
+    elif gpu.mark is not None:
+        sign, ink = glyphs.severity[gpu.mark.severity], SEVERITY_INKS[gpu.mark.severity]
+    mark = _kind(gpu, glyphs) if kind else (" ", "text")
+    return [(" ", "text"), (sign, ink), (f"{gpu.label:>2}", "strong"), (" ", "text"), mark]
+
+
+def _kind(gpu: GpuPicture, glyphs: Glyphs) -> Span:
+    """What kind of mark the history carries, where there is no line for the marks themselves."""
+    if not gpu.moments:
+        return (" ", "text")
+    worst = max(gpu.moments, key=lambda moment: (moment.severity, moment.held))
+    sign = glyphs.held if worst.held else glyphs.cycle[0]
+    return (sign, SEVERITY_INKS[worst.severity])
+
+
+def _values(gpu: GpuPicture) -> list[Span]:
+    if gpu.trouble:
+        return [(f"  {gpu.trouble}", "crit")]
+    return [
+        *_cell(gpu.util_pct, 6, "strong"),
+        *_pair(gpu.power_w, gpu.power_limit_w, 9),
+        *_pair(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz, 11),
+        *_pair(gpu.mem_used_bytes, gpu.mem_total_bytes, 11, GIB),
+        *_cell(gpu.temp_c, 4),
+    ]
+
+
+def _detail(gpu: GpuPicture) -> list[Span]:
+    if not gpu.clocks_held or gpu.trouble:
+        return []
+    return [("  clocks held: ", "dim"), (gpu.clocks_held, "text")]
+
+
+def _cell(value: Value, width: int, ink: str = "text") -> list[Span]:
+    if isinstance(value, (int, float)):
+        return [(f"{value:>{width}.0f}", ink)]
+    return [(f"{absent_word(value):>{width}}"[-width:], "dim")]
+
+
+def _pair(value: Value, limit: Value, width: int, scale: int = 1) -> list[Span]:
+    """A value and what bounds it: the bound is context and stays in the background."""
+    if not isinstance(value, (int, float)):
+        return _cell(value, width)
+    shown = f"{value / scale:.1f}" if scale > 1 else f"{value:.0f}"
+    bound = f"/{limit / scale:.0f}" if isinstance(limit, (int, float)) else ""
+    return [(f"{shown:>{max(0, width - len(bound))}}", "text"), (bound, "dim")]
+
+
+# -- findings on the history --------------------------------------------------------------------
+
+
+def _cell_inks(
+    moments: Sequence[Moment], on: Grid, cells: int, glyphs: Glyphs
+) -> list[str]:
+    """The ink of each history cell: throttled seconds take their finding's colour."""
+    inks = ["data"] * cells
+    for moment in moments:
+        if moment.held:
+            first, last = _cells_of(moment, on, glyphs)
+            for cell in range(max(0, first), min(cells, last + 1)):
+                inks[cell] = SEVERITY_INKS[moment.severity]
+    return inks
+
+
+def _cells_of(moment: Moment, on: Grid, glyphs: Glyphs) -> tuple[int, int]:
+    """First and last cell that a moment covers."""
+    samples = glyphs.samples_a_cell
+    first = on.column(moment.start_ns + 1) // samples
+    return first, max(first, on.column(moment.end_ns) // samples)
+
+
+def _runs(picture: str, inks: Sequence[str]) -> list[Span]:
+    out: list[Span] = []
+    start = 0
+    for at in range(1, len(picture) + 1):
+        if at == len(picture) or inks[at] != inks[start]:
+            out.append((picture[start:at], inks[start]))
+            start = at
+    return out
+
+
+def _marks_line(gpu: GpuPicture, reading: Reading, width: int, glyphs: Glyphs) -> Line:
+    """The signs under a history: one bracket a cycle, one arrow a throttled cell."""
+    cells = _history_width(width)
+    on = _grid(reading, cells, glyphs)
+    signs = [" "] * cells
+    inks = ["text"] * cells
+    for moment in gpu.moments:
+        first, last = _cells_of(moment, on, glyphs)
+        ink = SEVERITY_INKS[moment.severity]
+        for cell in range(max(0, first), min(cells, last + 1)):
+            if not moment.held and inks[cell] != "text" and signs[cell] == glyphs.held:
+                continue
+            signs[cell] = glyphs.held if moment.held else _bracket(cell, first, last, glyphs)
+            inks[cell] = ink
+    tail: list[Span] = []
+    if gpu.mark is not None:
+        tail = [("  ", "text"), (", ".join(gpu.mark.codes), SEVERITY_INKS[gpu.mark.severity])]
+    return line(width, [(" " * LEAD, "text"), *_runs("".join(signs), inks), *tail])
+
+
+def _bracket(cell: int, first: int, last: int, glyphs: Glyphs) -> str:
+    whole, begin, middle, end = glyphs.cycle
+    if first == last:
+        return whole
+    return begin if cell == first else end if cell == last else middle
+
+
+# -- many GPUs, few lines ------------------------------------------------------------------------
+
+
+def _two_up(reading: Reading, width: int, height: int, glyphs: Glyphs) -> list[Line]:
+    """Two GPUs a line with short values; what still does not fit is counted, not hidden."""
+    half = width // 2
+    cells = max(TWO_UP_MIN, half - LEAD - SHORT_VALUES - 1)
+    heads = "".join(f"{name:>{size}}" for name, size in SHORT_COLUMNS)
+    facts: list[Span] = [(_models(reading.gpus), "dim")]
+    left = header(half - SHORT_VALUES, "GPUs", facts, rule=glyphs.rule)
+    right = header(width - half - SHORT_VALUES, _span(reading, cells, glyphs), rule=glyphs.rule)
+    out = [line(width, [*left, (heads, "dim"), *right, (heads, "dim")])]
+    gpus = list(reading.gpus)
+    room = (height - 1) * 2
+    shown = gpus if len(gpus) <= room else gpus[: room - 2]
+    columns = -(-len(shown) // 2)
+    for row in range(columns):
+        spans: list[Span] = []
+        for gpu in shown[row : len(shown) : columns]:
+            spans.extend(line(half, _short_row(gpu, reading, cells, glyphs)))
+        out.append(line(width, spans))
+    if len(shown) < len(gpus):
+        more = f"   {len(gpus) - len(shown)} more GPUs: press 1"
+        out.append(spread(width, [(more, "dim")], []))
+    return out
+
+
+def _short_row(gpu: GpuPicture, reading: Reading, cells: int, glyphs: Glyphs) -> list[Span]:
+    on = _grid(reading, cells, glyphs)
+    picture = history.area(gpu.util_columns(on), 1, glyphs)[0]
+    values = (
+        [(f"  {gpu.trouble}", "crit")]
+        if gpu.trouble
+        else [*_cell(gpu.util_pct, 6, "strong"), *_cell(gpu.power_w, 5), *_cell(gpu.temp_c, 4)]
+    )
+    inks = _cell_inks(gpu.moments, on, cells, glyphs)
+    return [*_lead(gpu, glyphs, kind=True), *_runs(picture, inks), *values]
+
+

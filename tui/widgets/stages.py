@@ -1,0 +1,185 @@
+"""The target's stages as a pipeline: one cycle, each stage where it falls and as long as it takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bottletop.tui.history import bar
+from bottletop.tui.inks import SEVERITY_INKS
+from bottletop.tui.lines import Line, Span, header, line, ranked, wrap
+from bottletop.tui.reading import StagePicture
+from bottletop.tui.widgets.panel import Panel
+from bottletop.text import fit
+from bottletop.units import MISSING, bytes_text, percent_text, seconds_text, value_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bottletop.tui.glyphs import Glyphs
+    from bottletop.tui.reading import Reading, TargetPicture
+
+NAME_WIDTH = 16
+MIN_FLOW = 12
+
+COLUMNS = (("mean", 9), ("share", 6), ("p95", 9), ("calls/s", 8), ("in flight", 10))
+"""Heads and widths at the right; the last ones are left out first."""
+
+
+class StagePanel(Panel):
+    """Target line as the head, then one line a stage in the order of the pipeline."""
+
+    def draw(self, reading: Reading, width: int, height: int) -> Sequence[Line]:
+        return draw(reading, width, height, self.glyphs)
+
+
+def draw(reading: Reading, width: int, height: int, glyphs: Glyphs) -> list[Line]:
+    """Draw the pipeline into `height` lines of `width` cells."""
+    in_one = height == 2 and len(reading.stages) > 1
+    columns = [] if in_one or not reading.stages else _columns(width)
+    out = [_header(reading, width, columns, glyphs)]
+    if not reading.stages:
+        lead = "   no stages: " if reading.target is not None else "   "
+        for text in wrap(reading.stage_trouble, width - len(lead) - 1)[: height - 1]:
+            out.append(line(width, [(lead, "text"), (text, "dim")]))
+            lead = " " * len(lead)
+        return out
+    if in_one:
+        return [out[0], _in_one(reading.stages, width, glyphs)]
+    stages, hidden = _chosen(reading.stages, height - 1)
+    flow = width - NAME_WIDTH - 5 - sum(size for _, size in columns)
+    offsets = _offsets(stages, flow)
+    for stage, (start, length) in zip(stages, offsets, strict=True):
+        out.append(_row(stage, start, length, flow, width, columns, glyphs))
+    if hidden:
+        out[-1] = line(width, [(f"   {hidden + 1} more stages: press 2", "dim")])
+    return out
+
+
+def _in_one(stages: Sequence[StagePicture], width: int, glyphs: Glyphs) -> Line:
+    """The whole pipeline in one line: every stage's share, and the time of the guilty ones."""
+    longest = max(stages, key=lambda stage: stage.stat.share or 0)
+    spans: list[Span] = []
+    for number, stage in enumerate(stages):
+        mark = stage.mark
+        ink = SEVERITY_INKS[mark.severity] if mark else "text"
+        if number:
+            spans.append((f" {glyphs.arrow} ", "faint"))
+        else:
+            spans.append((" " if mark else "   ", "text"))
+        if mark:
+            spans.append((f"{glyphs.severity[mark.severity]} ", ink))
+        spans.append((stage.stat.name, "strong" if mark else "text"))
+        if mark or stage is longest:
+            spans.append((f" {_values(stage)['mean']}", ink))
+        spans.append((f" {percent_text(stage.stat.share)}", ink if mark else "dim"))
+    return line(width, spans)
+
+
+def _columns(width: int) -> list[tuple[str, int]]:
+    columns = list(COLUMNS)
+    while len(columns) > 2 and width - NAME_WIDTH - 5 - sum(size for _, size in columns) < 22:
+        columns.pop()
+    return columns
+
+
+def _header(
+    reading: Reading, width: int, columns: Sequence[tuple[str, int]], glyphs: Glyphs
+) -> Line:
+    heads = "".join(f"{name:>{size}}" for name, size in columns)
+    room = width - len(heads) - 1 if heads else width
+    target = reading.target
+    if target is None:
+        return header(width, "Target", [("none attached", "dim")], rule=glyphs.rule)
+    name = target.target.name or "target"
+    facts = ranked(room - len(name) - 6, _facts(target), f" {glyphs.dot} ")
+    head = header(room, name, facts, rule=glyphs.rule)
+    return line(width, [*head, (heads, "dim")])
+
+
+def _facts(target: TargetPicture) -> list[tuple[int, Sequence[Span]]]:
+    facts: list[tuple[int, Sequence[Span]]] = [(0, [(f"pid {target.target.root.pid}", "dim")])]
+    if target.target.gone:
+        return [*facts, (0, [("has ended", "warn")])]
+    if target.cpu is not None:
+        facts.append((1, [(f"{target.cpu:.1f} cores", "dim")]))
+    hottest = target.hottest
+    if hottest is not None:
+        ink = SEVERITY_INKS[hottest.mark.severity] if hottest.mark else "dim"
+        facts.append((3, [("hottest ", "dim"), (f"{fit(hottest.name, 14).strip()} ", "dim")]))
+        facts[-1][1].append((percent_text(hottest.cpu), ink))  # type: ignore[attr-defined]
+    count = len(target.target.processes)
+    if count > 1:
+        facts.append((4, [(f"{count} processes", "dim")]))
+    if target.threads is not None:
+        facts.append((5, [(f"{target.threads} threads", "dim")]))
+    if target.rss_bytes is not None:
+        facts.append((6, [(bytes_text(target.rss_bytes), "dim")]))
+    return facts
+
+
+def _chosen(
+    stages: Sequence[StagePicture], room: int
+) -> tuple[list[StagePicture], int]:
+    """As many stages as there are lines, the largest ones, still in pipeline order."""
+    if len(stages) <= room:
+        return list(stages), 0
+    kept = sorted(stages, key=lambda stage: (stage.mark is None, -(stage.stat.share or 0)))[:room]
+    return [stage for stage in stages if stage in kept], len(stages) - room
+
+
+def _offsets(stages: Sequence[StagePicture], cells: int) -> list[tuple[int, int]]:
+    """Where each stage begins in the cycle and how long it is, in thousandths of a cell."""
+    shares = [max(0.0, stage.stat.share or 0.0) for stage in stages]
+    total = max(1.0, sum(shares))
+    at = 0.0
+    out = []
+    for share in shares:
+        out.append((round(at / total * cells * 1000), round(share / total * cells * 1000)))
+        at += share
+    return out
+
+
+def _row(
+    stage: StagePicture,
+    start: int,
+    length: int,
+    flow: int,
+    width: int,
+    columns: Sequence[tuple[str, int]],
+    glyphs: Glyphs,
+) -> Line:
+    mark = stage.mark
+    ink = SEVERITY_INKS[mark.severity] if mark else "data"
+    sign: Span = (glyphs.severity[mark.severity], ink) if mark else (" ", "text")
+    before = min(flow - 1, start // 1000)
+    room = flow - before
+    filled = bar(glyphs.eighths, round(length / room), room) if length else ""
+    after = flow - before - len(filled)
+    name = fit(stage.stat.name, NAME_WIDTH)
+    spans: list[Span] = [
+        (" ", "text"),
+        sign,
+        (" ", "text"),
+        (name, "strong" if mark else "text"),
+        (" ", "text"),
+        (" " * before, "text"),
+        (filled, ink),
+        (" " * (after + 1), "text"),
+    ]
+    shown = _values(stage)
+    for number, (head, size) in enumerate(columns):
+        text = shown[head]
+        strong = number == 1 and mark is not None
+        spans.append((f"{text:>{size}}", ink if strong else "text" if number < 2 else "dim"))
+    return line(width, spans)
+
+
+def _values(stage: StagePicture) -> dict[str, str]:
+    stat = stage.stat
+    return {
+        "mean": MISSING if stat.mean_s is None else seconds_text(stat.mean_s),
+        "share": percent_text(stat.share),
+        "p95": MISSING if stat.p95_s is None else seconds_text(stat.p95_s),
+        "calls/s": value_text(stat.calls_per_s, ""),
+        "in flight": value_text(stat.in_flight, ""),
+    }
