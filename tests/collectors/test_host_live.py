@@ -57,13 +57,15 @@ child.communicate()
 class Busy:
     """A real process: a spinning and some sleeping threads, a child, a socket, a mapped file."""
 
-    def __init__(self, pid: int, port: int, child: int, data: str) -> None:
-        self.pid, self.port, self.child, self.data = pid, port, child, data
+    def __init__(self, pid: int, port: int, child: int, data: str, name: str) -> None:
+        self.pid, self.port, self.child, self.data, self.name = pid, port, child, data, name
 
 
 @pytest.fixture
 def busy(tmp_path: Path) -> Iterator[Busy]:
-    script, data = tmp_path / "bottletop_busy_child.py", tmp_path / "weights.safetensors"
+    # Workers of one test run see one another's children: the name must be our own.
+    script = tmp_path / f"busy_child_{os.getpid()}.py"
+    data = tmp_path / "weights.safetensors"
     script.write_text(_PROGRAM)
     data.write_bytes(b"\0" * (2 << 20))
     child = subprocess.Popen(
@@ -75,7 +77,7 @@ def busy(tmp_path: Path) -> Iterator[Busy]:
     try:
         assert child.stdout is not None
         port, grandchild = child.stdout.readline().split()
-        yield Busy(child.pid, int(port), int(grandchild), str(data))
+        yield Busy(child.pid, int(port), int(grandchild), str(data), script.name)
     finally:
         child.communicate()
 
@@ -94,13 +96,13 @@ def watching(root: ProcessId) -> Context:
 
 
 def test_a_real_tree_is_found_by_name_and_followed(busy: Busy) -> None:
-    (candidate,) = resolve(Roots(), "bottletop_busy_child.py")
+    (candidate,) = resolve(Roots(), busy.name)
     assert candidate.pid == busy.pid
     assert "hunter2" not in candidate.command
     assert candidate.age_s is not None
     target: Target = find_target(Roots(), candidate.id)
     assert {member.id.pid for member in target.processes} == {busy.pid, busy.child}
-    assert target.name == "bottletop_busy_child.py"
+    assert target.name == busy.name
 
 
 def test_a_real_spinning_thread_is_found_hot_and_its_time_grows(busy: Busy) -> None:
