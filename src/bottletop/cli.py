@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from bottletop.demo.run import RunningDemo
     from bottletop.live import LiveRun
     from bottletop.model import ProcessId
-    from bottletop.report import Watch
     from bottletop.runtime import Runtime
+    from bottletop.snapshot import Watch
 
 USAGE = 2
 CANNOT_WATCH = 3
@@ -288,7 +288,7 @@ def _demo(arguments: argparse.Namespace) -> int:
         for scenario in demo.SCENARIOS:
             sys.stdout.write(f"{scenario.name:14} {scenario.title}: {scenario.about}\n")
         return 0
-    from bottletop.demo.run import DemoUnavailable
+    from bottletop.demo.scenarios import DemoUnavailable
 
     try:
         scenario = demo.find(arguments.scenario)

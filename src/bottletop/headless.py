@@ -8,7 +8,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from bottletop.report import Watch
+from bottletop.snapshot import Watch
 from bottletop.units import seconds_text
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from bottletop.runtime import Runtime
 
+OVERDUE_S = 2.0
+"""How long the last judgement is waited for when sampling is behind."""
 LINGER_JUDGEMENTS = 2
 """Judgements taken after the target has ended, so that its end is in the picture."""
 
@@ -68,9 +70,8 @@ def watch(
     linger = LINGER_JUDGEMENTS
     generation = -1
     try:
-        while not stop.is_set() and (for_s is None or runtime.watched_s < for_s):
-            left_s = 0.5 if for_s is None else max(0.0, for_s - runtime.watched_s)
-            snapshot = runtime.wait_for_judgement(generation, min(0.5, left_s + 0.01))
+        while not stop.is_set() and not _is_over(runtime, for_s):
+            snapshot = runtime.wait_for_judgement(generation, 0.5)
             if runtime.failure is not None:
                 failure = runtime.failure
                 raise CannotWatch(f"sampling failed: {type(failure).__name__}: {failure}")
@@ -88,6 +89,14 @@ def watch(
             sys.stderr.write("\r\x1b[K")
         runtime.stop()
     return finished(runtime)
+
+
+def _is_over(runtime: Runtime, for_s: float | None) -> bool:
+    """True once the last judgement of the time asked for is in, or it is overdue."""
+    if for_s is None:
+        return False
+    judged_s = runtime.snapshot().watched_s
+    return judged_s >= for_s - 0.05 or runtime.watched_s >= for_s + OVERDUE_S
 
 
 def finished(runtime: Runtime) -> Watch:

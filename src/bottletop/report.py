@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import textwrap
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -13,26 +13,11 @@ from bottletop.text import fit
 from bottletop.units import MISSING, seconds_text, value_text
 
 if TYPE_CHECKING:
-    from bottletop.model import Anchor, Evidence, Finding, Judgement, Source, Target
-    from bottletop.store import View
+    from bottletop.model import Anchor, Evidence, Finding, Judgement
+    from bottletop.snapshot import Watch
 
 SCHEMA = 1
 STAGE_WINDOW_S = 300
-
-
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """A finished watch: what was judged over all of it, and the last look at the store."""
-
-    judgement: Judgement
-    view: View
-    anchor: Anchor
-    sources: tuple[Source, ...]
-    target: Target | None
-    watched_s: float
-    simulated: str = ""
-    origin: str = ""
-    """The recording that was judged; empty for a live watch."""
 
 
 def exit_code(judgement: Judgement) -> int:
@@ -141,7 +126,7 @@ def _stage(stat: StageStat) -> dict[str, Any]:
 
 def text(watch: Watch, width: int = 80) -> str:
     """The same for people: verdict first, then evidence, then what could not be seen."""
-    parts = [_head(watch), _verdict(watch)]
+    parts = [_head(watch), _verdict(watch, width)]
     gpus = _gpus(watch)
     if gpus:
         parts.append(gpus)
@@ -149,7 +134,7 @@ def text(watch: Watch, width: int = 80) -> str:
     if stages:
         parts.append(_stage_table(stages))
     parts.extend(_finding_text(finding, width) for finding in watch.judgement.findings)
-    missing = _missing(watch)
+    missing = _missing(watch, width)
     if missing:
         parts.append(missing)
     return "\n\n".join(parts) + "\n"
@@ -165,9 +150,9 @@ def _head(watch: Watch) -> str:
     return f"{line}  [{watch.simulated}]" if watch.simulated else line
 
 
-def _verdict(watch: Watch) -> str:
+def _verdict(watch: Watch, width: int) -> str:
     verdict = watch.judgement.verdict
-    lines = [f"VERDICT  {verdict.state.value}: {verdict.text}"]
+    lines = [_wrapped(f"VERDICT  {verdict.state.value}: ", verdict.text, width, 9)]
     lines.extend(
         f"         {cause.share:4.0%}  {cause.code}  ({cause.confidence.label} confidence)"
         for cause in verdict.causes
@@ -220,7 +205,7 @@ def _finding_text(finding: Finding, width: int) -> str:
     span = seconds_text(finding.active_s)
     lines = [
         f"{finding.severity.label.upper():6} {finding.code}  ({state}, {span})",
-        f"       {finding.text}",
+        _wrapped("       ", finding.text, width),
     ]
     lines.extend(f"       - {_evidence_text(item)}" for item in finding.evidence)
     for label, content in (
@@ -240,26 +225,36 @@ def _evidence_text(item: Evidence) -> str:
     return line
 
 
-def _wrapped(lead: str, content: str, width: int) -> str:
-    lines, line = [], lead
-    for word in content.split():
-        if len(line) + len(word) + 1 > width and line.strip() and line != lead:
-            lines.append(line.rstrip())
-            line = " " * len(lead)
-        line += word + " "
-    lines.append(line.rstrip())
-    return "\n".join(lines)
+def _wrapped(lead: str, content: str, width: int, indent: int | None = None) -> str:
+    """`content` after `lead`, later lines indented under it (or by `indent`)."""
+    under = " " * (len(lead) if indent is None else indent)
+    return textwrap.fill(
+        content,
+        width,
+        initial_indent=lead,
+        subsequent_indent=under,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
-def _missing(watch: Watch) -> str:
+def _missing(watch: Watch, width: int) -> str:
+    """Sources that are not ok, rules that could not be judged by what they lack, and notes."""
     lines = [
-        f"source {source.name}: {source.state.label}: {source.reason}"
+        (f"source {source.name}", f"{source.state.label}: {source.reason}")
         for source in watch.sources
         if source.state not in (SourceState.OK, SourceState.SIMULATED)
     ]
-    lines.extend(
-        f"rule {unknown.code} not judged: {unknown.missing}" for unknown in watch.judgement.unknown
-    )
+    rules: dict[str, list[str]] = {}
+    for unknown in watch.judgement.unknown:
+        rules.setdefault(unknown.missing, []).append(unknown.code)
+    for missing, codes in rules.items():
+        what = "rule" if len(codes) == 1 else f"{len(codes)} rules"
+        lines.append((f"{what} not judged", f"{missing} ({', '.join(codes)})"))
     if watch.target is not None:
-        lines.extend(watch.target.notes)
-    return "NOT SEEN\n" + "\n".join(f"  {line}" for line in lines) if lines else ""
+        lines.extend(("note", note) for note in watch.target.notes)
+    if not lines:
+        return ""
+    return "\n".join(
+        ["NOT SEEN", *(_wrapped(f"  {lead}: ", rest, width, 4) for lead, rest in lines)]
+    )

@@ -65,6 +65,21 @@ class Snapshot:
         return self.view.now_ns
 
 
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """A finished watch: what was judged over all of it, and the last look at the store."""
+
+    judgement: Judgement
+    view: View
+    anchor: Anchor
+    sources: tuple[Source, ...]
+    target: Target | None
+    watched_s: float
+    simulated: str = ""
+    origin: str = ""
+    """The recording that was judged; empty for a live watch."""
+
+
 class Feed(Protocol):
     """A source of snapshots. Reading one is cheap and never blocks."""
 
