@@ -32,17 +32,18 @@ class Speed(NamedTuple):
 class DataFile:
     """A file of real data that is read in large blocks with O_DIRECT, round and round."""
 
-    def __init__(self, folder: str) -> None:
-        """Write the file. Raises `CannotStarve`."""
-        kind = file_system_of(folder)
+    def __init__(self, workspace: str) -> None:
+        """Write the file into `workspace`. Raises `CannotStarve`."""
+        kind = file_system_of(workspace)
+        folder = os.path.dirname(os.path.abspath(workspace))
         if kind in MEMORY_FILE_SYSTEMS:
             raise CannotStarve(f"{folder} is on {kind}, which is memory: run from a disk's folder")
-        self.path = os.path.join(folder, "samples.bin")
+        self.path = os.path.join(workspace, "samples.bin")
         self._fd = -1
         self._at = 0
         self._buffer = mmap.mmap(-1, BLOCK_BYTES)
         try:
-            free = shutil.disk_usage(folder).free
+            free = shutil.disk_usage(workspace).free
             if free < FILE_BYTES + SPARE_BYTES:
                 raise CannotStarve(f"{folder} has only {free >> 20} MiB free")
             _write(self.path)
