@@ -11,6 +11,7 @@ import sys
 import termios
 from typing import TYPE_CHECKING
 
+from textual.filter import ANSIToTruecolor
 from textual.geometry import Offset, Region, Spacing
 from textual.layout import Layout, WidgetPlacement
 from textual.widget import Widget
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from textual.app import App
+    from textual.filter import LineFilter
     from textual.geometry import Size
     from textual.screen import Screen
     from textual.strip import Strip
@@ -63,6 +65,7 @@ class Board(Widget):
     """
 
     DEFAULT_CSS = "Board { width: 100%; height: 100%; }"
+    BLANK = True
 
     def __init__(self, *children: Widget, id: str | None = None) -> None:  # noqa: A002
         self._plan_layout = PlanLayout()
@@ -77,6 +80,27 @@ class Board(Widget):
         if plan != self._plan_layout.plan:
             self._plan_layout.plan = plan
             self.refresh(layout=True)
+
+
+class BareWidget(Widget):
+    """A widget without borders, padding or opacity, painted straight from `render_line`.
+
+    Overrides `Widget.render_lines`, which sends every line through the box model: measured at half
+    the cost of a frame, and here there is no box. Line filters (NO_COLOR) are applied by whoever
+    makes the strips, once a strip.
+    """
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        strips = [self.render_line(y) for y in crop.line_range]
+        x1, x2 = crop.column_span
+        if (x1, x2) != (0, self.size.width):
+            strips = [strip.crop(x1, x2) for strip in strips]
+        return strips
+
+    def strip_filters(self) -> list[LineFilter]:
+        """Filters that our strips need: they never carry the ANSI colours that one converts."""
+        filters = self.app.get_line_filters()
+        return [each for each in filters if not isinstance(each, ANSIToTruecolor)]
 
 
 def screen_strips(screen: Screen[object]) -> list[Strip]:

@@ -49,6 +49,17 @@ def line(width: int, spans: Iterable[Span], fill: str = PLAIN) -> Line:
     return tuple(merged)
 
 
+def runs(chars: Sequence[str], inks: Sequence[str]) -> list[Span]:
+    """Characters that each have an ink, neighbours of one ink joined."""
+    out: list[Span] = []
+    start = 0
+    for at in range(1, len(chars) + 1):
+        if at == len(chars) or inks[at] != inks[start]:
+            out.append(("".join(chars[start:at]), inks[start]))
+            start = at
+    return out
+
+
 def _unmarked(ink: str, before: str) -> bool:
     """Whether a blank of one ink looks the same in the other: neither shows a background."""
     return not ink.startswith("on-") and not before.startswith("on-")

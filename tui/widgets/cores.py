@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bottletop.tui.inks import SEVERITY_INKS
-from bottletop.tui.lines import Line, Span, header, line, ranked
+from bottletop.tui.lines import Line, Span, header, line, ranked, runs
 from bottletop.tui.widgets.panel import Panel
 from bottletop.units import MISSING, percent_text
 
@@ -114,20 +114,27 @@ def _rows(
     steps = len(glyphs.levels) - 1
     top = tall * steps - 1
     levels = [0 if core.busy is None else 1 + round(core.busy * top) for core in part]
-    inks = [_ink(core) for core in part]
+    inks = _spaced([_ink(core) for core in part], "data")
     out = []
     for row in range(tall):
         base = (tall - 1 - row) * steps
         number = f"{first:>{LEAD - 2}}  " if row == tall - 1 else " " * LEAD
-        spans: list[Span] = [(number, "dim")]
-        for at, (level, ink) in enumerate(zip(levels, inks, strict=True)):
-            if at and at % GROUP == 0:
-                spans.append((" ", "text"))
-            sign = glyphs.levels[min(max(level - base, 0), steps)]
-            if level == 0 and row == tall - 1:
-                sign, ink = glyphs.dot, "faint"
-            spans.append((sign, ink))
-        out.append(line(width, spans))
+        unread = glyphs.dot if row == tall - 1 else " "
+        signs = [
+            glyphs.levels[min(max(level - base, 0), steps)] if level else unread
+            for level in levels
+        ]
+        out.append(line(width, [(number, "dim"), *runs(_spaced(signs, " "), inks)]))
+    return out
+
+
+def _spaced(cells: Sequence[str], gap: str) -> list[str]:
+    """Cells with a gap after every group."""
+    out: list[str] = []
+    for at in range(0, len(cells), GROUP):
+        if at:
+            out.append(gap)
+        out.extend(cells[at : at + GROUP])
     return out
 
 
@@ -138,9 +145,6 @@ def _ink(core: CorePicture) -> str:
 
 
 def _pointers(part: Sequence[CorePicture], width: int, glyphs: Glyphs) -> Line:
-    spans: list[Span] = [(" " * LEAD, "text")]
-    for at, core in enumerate(part):
-        if at and at % GROUP == 0:
-            spans.append((" ", "text"))
-        spans.append((glyphs.pointer, _ink(core)) if core.mark else (" ", "text"))
-    return line(width, spans)
+    signs = _spaced([glyphs.pointer if core.mark else " " for core in part], " ")
+    inks = _spaced([_ink(core) if core.mark else "text" for core in part], "text")
+    return line(width, [(" " * LEAD, "text"), *runs(signs, inks)])

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from bottletop.model import Severity, Value
+from bottletop.model import NS_PER_S, Severity, Value
 from bottletop.tui import history
 from bottletop.tui.inks import SEVERITY_INKS
-from bottletop.tui.lines import Line, Span, header, line, spread
+from bottletop.tui.lines import Line, Span, header, line, runs, spread
 from bottletop.tui.reading import absent_word
 from bottletop.tui.widgets.panel import Panel
 from bottletop.units import age_text
@@ -28,6 +28,7 @@ LEAD = 6
 MAX_HISTORY_ROWS = 6
 MIN_HISTORY = 8
 USUAL_S = 60.0
+SETTLED_S = 3.0
 
 COLUMNS = (("util %", 6), ("power W", 9), ("SM MHz", 11), ("mem GiB", 11), ("°C", 4))
 """Heads and widths of the values at the right, a gap of one cell included."""
@@ -40,8 +41,12 @@ TWO_UP_MIN = 6
 class GpuPanel(Panel):
     """Rows of GPUs; as much history as there is room for."""
 
+    def __init__(self, glyphs: Glyphs, *, id: str) -> None:  # noqa: A002
+        super().__init__(glyphs, id=id)
+        self._histories = Histories()
+
     def draw(self, reading: Reading, width: int, height: int) -> Sequence[Line]:
-        return draw(reading, width, height, self.glyphs)
+        return draw(reading, width, height, self.glyphs, self._histories)
 
     def gpu_at(self, y: int) -> GpuPicture | None:
         """The GPU drawn in line `y`, None for the head line and empty ones."""
@@ -53,8 +58,48 @@ class GpuPanel(Panel):
         return reading.gpus[at] if rows and at < len(reading.gpus) else None
 
 
-def draw(reading: Reading, width: int, height: int, glyphs: Glyphs) -> list[Line]:
+class Histories:
+    """Columns of every GPU as they were drawn last, so that a new second costs a few columns.
+
+    A column further back than `SETTLED_S` does not change any more: samples arrive at most a tick
+    or two late.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[Grid, list[float]]] = {}
+
+    def columns(self, gpu: GpuPicture, on: Grid) -> list[float]:
+        """The same as `gpu.util_columns(on)`."""
+        kept = self._kept.get(gpu.key)
+        values = self._moved_on(gpu, on, *kept) if kept else None
+        if values is None:
+            values = gpu.util_columns(on)
+        self._kept[gpu.key] = (on, values)
+        return values
+
+    @staticmethod
+    def _moved_on(
+        gpu: GpuPicture, on: Grid, before: Grid, values: list[float]
+    ) -> list[float] | None:
+        if (on.step_ns, on.count) != (before.step_ns, before.count):
+            return None
+        shift = (on.end_ns - before.end_ns) // on.step_ns
+        fresh = shift + -(-round(SETTLED_S * NS_PER_S) // on.step_ns)
+        if shift < 0 or fresh >= on.count:
+            return None
+        tail = gpu.util_columns(history.Grid(on.end_ns, on.step_ns, fresh))
+        return values[shift : on.count - fresh + shift] + tail
+
+
+def draw(
+    reading: Reading,
+    width: int,
+    height: int,
+    glyphs: Glyphs,
+    histories: Histories | None = None,
+) -> list[Line]:
     """Draw all GPUs into `height` lines of `width` cells."""
+    histories = histories or Histories()
     gpus = reading.gpus
     if not gpus:
         why = reading.gpu_trouble or "none on this host"
@@ -64,11 +109,11 @@ def draw(reading: Reading, width: int, height: int, glyphs: Glyphs) -> list[Line
         ]
     rows = rows_each(len(gpus), height)
     if rows == 0:
-        return _two_up(reading, width, height, glyphs)
+        return _two_up(reading, width, height, glyphs, histories)
     out = [_header(reading, width, glyphs)]
     marked = rows == 1 and _spare_for_marks(gpus, height)
     for gpu in gpus:
-        out.extend(_block(gpu, reading, width, rows, glyphs))
+        out.extend(_block(gpu, reading, width, rows, glyphs, histories))
         if marked and gpu.moments:
             out.append(_marks_line(gpu, reading, width, glyphs))
     return out[:height]
@@ -120,20 +165,25 @@ def _span_s(reading: Reading, samples: int) -> float:
 
 
 def _block(
-    gpu: GpuPicture, reading: Reading, width: int, rows: int, glyphs: Glyphs
+    gpu: GpuPicture,
+    reading: Reading,
+    width: int,
+    rows: int,
+    glyphs: Glyphs,
+    histories: Histories,
 ) -> list[Line]:
     """One GPU: history rows with values beside the first, then the row of marks where there is
     room for it."""
     cells = _history_width(width)
     tall = max(1, rows - 1)
     on = _grid(reading, cells, glyphs)
-    pictures = history.area(gpu.util_columns(on), tall, glyphs)
+    pictures = history.area(histories.columns(gpu, on), tall, glyphs)
     inks = _cell_inks(gpu.moments, on, cells, glyphs)
     out = []
     for row, picture in enumerate(pictures):
         lead = _lead(gpu, glyphs, kind=rows == 1) if row == 0 else [(" " * LEAD, "text")]
         tail = _values(gpu) if row == 0 else _detail(gpu) if row == 1 else []
-        out.append(line(width, [*lead, *_runs(picture, inks), *tail]))
+        out.append(line(width, [*lead, *runs(picture, inks), *tail]))
     if rows > 1:
         out.append(_marks_line(gpu, reading, width, glyphs))
     return out
@@ -214,19 +264,14 @@ def _cells_of(moment: Moment, on: Grid, glyphs: Glyphs) -> tuple[int, int]:
     return first, max(first, on.column(moment.end_ns) // samples)
 
 
-def _runs(picture: str, inks: Sequence[str]) -> list[Span]:
-    out: list[Span] = []
-    start = 0
-    for at in range(1, len(picture) + 1):
-        if at == len(picture) or inks[at] != inks[start]:
-            out.append((picture[start:at], inks[start]))
-            start = at
-    return out
-
-
 def _marks_line(gpu: GpuPicture, reading: Reading, width: int, glyphs: Glyphs) -> Line:
     """The signs under a history: one bracket a cycle, one arrow a throttled cell."""
     cells = _history_width(width)
+    tail: list[Span] = []
+    if gpu.mark is not None:
+        tail = [("  ", "text"), (", ".join(gpu.mark.codes), SEVERITY_INKS[gpu.mark.severity])]
+    if not gpu.moments:
+        return line(width, [(" " * (LEAD + cells), "text"), *tail])
     on = _grid(reading, cells, glyphs)
     signs = [" "] * cells
     inks = ["text"] * cells
@@ -238,10 +283,7 @@ def _marks_line(gpu: GpuPicture, reading: Reading, width: int, glyphs: Glyphs) -
                 continue
             signs[cell] = glyphs.held if moment.held else _bracket(cell, first, last, glyphs)
             inks[cell] = ink
-    tail: list[Span] = []
-    if gpu.mark is not None:
-        tail = [("  ", "text"), (", ".join(gpu.mark.codes), SEVERITY_INKS[gpu.mark.severity])]
-    return line(width, [(" " * LEAD, "text"), *_runs("".join(signs), inks), *tail])
+    return line(width, [(" " * LEAD, "text"), *runs(signs, inks), *tail])
 
 
 def _bracket(cell: int, first: int, last: int, glyphs: Glyphs) -> str:
@@ -254,7 +296,9 @@ def _bracket(cell: int, first: int, last: int, glyphs: Glyphs) -> str:
 # -- many GPUs, few lines ------------------------------------------------------------------------
 
 
-def _two_up(reading: Reading, width: int, height: int, glyphs: Glyphs) -> list[Line]:
+def _two_up(
+    reading: Reading, width: int, height: int, glyphs: Glyphs, histories: Histories
+) -> list[Line]:
     """Two GPUs a line with short values; what still does not fit is counted, not hidden."""
     half = width // 2
     cells = max(TWO_UP_MIN, half - LEAD - SHORT_VALUES - 1)
@@ -270,7 +314,7 @@ def _two_up(reading: Reading, width: int, height: int, glyphs: Glyphs) -> list[L
     for row in range(columns):
         spans: list[Span] = []
         for gpu in shown[row : len(shown) : columns]:
-            spans.extend(line(half, _short_row(gpu, reading, cells, glyphs)))
+            spans.extend(line(half, _short_row(gpu, reading, cells, glyphs, histories)))
         out.append(line(width, spans))
     if len(shown) < len(gpus):
         more = f"   {len(gpus) - len(shown)} more GPUs: press 1"
@@ -278,15 +322,17 @@ def _two_up(reading: Reading, width: int, height: int, glyphs: Glyphs) -> list[L
     return out
 
 
-def _short_row(gpu: GpuPicture, reading: Reading, cells: int, glyphs: Glyphs) -> list[Span]:
+def _short_row(
+    gpu: GpuPicture, reading: Reading, cells: int, glyphs: Glyphs, histories: Histories
+) -> list[Span]:
     on = _grid(reading, cells, glyphs)
-    picture = history.area(gpu.util_columns(on), 1, glyphs)[0]
+    picture = history.area(histories.columns(gpu, on), 1, glyphs)[0]
     values = (
         [(f"  {gpu.trouble}", "crit")]
         if gpu.trouble
         else [*_cell(gpu.util_pct, 6, "strong"), *_cell(gpu.power_w, 5), *_cell(gpu.temp_c, 4)]
     )
     inks = _cell_inks(gpu.moments, on, cells, glyphs)
-    return [*_lead(gpu, glyphs, kind=True), *_runs(picture, inks), *values]
+    return [*_lead(gpu, glyphs, kind=True), *runs(picture, inks), *values]
 
 

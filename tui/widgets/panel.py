@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from rich.segment import Segment
 from textual.geometry import Region
 from textual.strip import Strip
-from textual.widget import Widget
 
+from bottletop.tui.compat import BareWidget
 from bottletop.tui.inks import Inks
 from bottletop.tui.lines import Line, line
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bottletop.tui.reading import Reading
 
 
-class Canvas(Widget):
+class Canvas(BareWidget):
     """Lines in, strips out. Subclasses implement `lines` and call `redraw` when they may differ.
 
     Measured reason: one widget of strips costs a third of the same lines as Content, and a line
@@ -95,7 +95,10 @@ class Canvas(Widget):
         inks = self.inks
         plain = self.glyphs.plain
         segments = [Segment(plain(text), inks[ink]) for text, ink in drawn]
-        return Strip(segments, self.size.width)
+        strip = Strip(segments, self.size.width)
+        for each in self.strip_filters():
+            strip = strip.apply_filter(each, self.background_colors[1])
+        return strip
 
 
 class Panel(Canvas):
