@@ -104,9 +104,11 @@ class Host:
 
     def _memory(self) -> None:
         faults = int(self.seconds * 40)
-        names = ("MemTotal", "MemFree", "MemAvailable", "Buffers", "Cached", "Dirty", "Shmem")
+        parts = {"Total": 500, "Free": 60, "Available": 310}
+        lines = [f"Mem{name}: {millions}000000 kB" for name, millions in parts.items()]
+        lines += [f"{name}: 120000000 kB" for name in ("Buffers", "Cached", "Shmem")]
+        lines += ["Dirty: 4096 kB", "SwapTotal: 0 kB", "SwapFree: 0 kB"]
         rest = [f"Other{number}: {number} kB" for number in range(45)]
-        lines = [f"{name}: {500_000_000 + index} kB" for index, name in enumerate(names)]
         self.tree.write("proc/meminfo", "\n".join([*lines, *rest, ""]))
         zones = [f"nr_zone_{number} {number}" for number in range(170)]
         moving = [f"pgmajfault {faults}", "pswpin 0", "pswpout 0"]

@@ -26,6 +26,8 @@ from nvml.host import environment, scenario_path  # noqa: E402
 
 GPU_PROCESSES = 20
 KEYS_FROM_S = 8.0
+KEYS = (b"\x1b[B", b"\x1b[A")
+"""Down and up: the selection moves, so that every press draws."""
 BUDGETS = {
     "cpu_ms_per_s": 30.0,
     "rss_mib": 70.0,
@@ -56,7 +58,7 @@ def main() -> None:
     parser.add_argument("--only", choices=("bottletop", "nvitop"))
     parser.add_argument("--screen", action="store_true", help="print the last screen too")
     arguments = parser.parse_args()
-    keys = [(KEYS_FROM_S + 0.93 * press, b"\t") for press in range(16)]
+    keys = [(KEYS_FROM_S + 0.93 * press, KEYS[press % 2]) for press in range(16)]
     with tempfile.TemporaryDirectory() as folder:
         library = build(Path(folder))
         sleepers = gpu_processes()
