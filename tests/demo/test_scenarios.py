@@ -163,6 +163,14 @@ def test_real_gpu_is_refused_where_the_scenario_needs_a_simulated_one(tmp_path: 
         demo.find("throttled").start(real_gpu=True, folder=tmp_path)
 
 
+def test_real_gpu_without_torch_is_refused_with_the_command_that_gets_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(demo.DemoUnavailable, match=r"pip install 'bottletop\[torch\]'"):
+        demo.find("cpu-starved").start(real_gpu=True, folder=tmp_path)
+
+
 def test_an_unknown_scenario_lists_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"no scenario 'nope'; known: cpu-starved, io-starved"):
         demo.find("nope")
