@@ -45,7 +45,7 @@ test: $(VENV)/.dev ## install what the tests need and run them all
 else
 test: $(VENV)/.torch
 endif
-	@$(BIN)/python -m pytest -q $(TORCH_MARK)
+	@$(BIN)/python -m pytest -q -n auto --dist loadfile $(TORCH_MARK)
 
 lint: $(VENV)/.dev ## ruff, and its formatter
 	@$(BIN)/ruff check .

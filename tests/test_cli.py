@@ -38,7 +38,7 @@ NO_PID = "4194305"
         (["report", "missing.btrec"], 2, "missing.btrec"),
         (["replay", "missing.btrec"], 2, "missing.btrec"),
         (["report", "notes.txt"], 2, "notes.txt"),
-        (["report", "."], 2, "."),
+        (["report", "."], 2, "not a regular file"),
         (["report", "x.btrec", "--pid", "1"], 2, "leave --pid"),
         (["report", "--root", "."], 2, "not a captured host tree"),
         (["rules", "no-such-rule"], 2, "no rule"),
@@ -47,7 +47,7 @@ NO_PID = "4194305"
         (["run", "--no-tui", "--", "no-such-command-anywhere"], 3, "no-such-command-anywhere"),
         (["record", "--for", "1s", "-o", "no/such/folder/x.btrec"], 3, "No such file"),
         ([], 2, "not a terminal"),
-        (["attach", str(os.getpid())], 2, "not a terminal"),
+        (["attach", "1"], 2, "not a terminal"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
@@ -111,11 +111,15 @@ def test_report_json_is_the_documented_object(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    code = main(["report", "--pid", str(os.getpid()), "--for", "2s", "--json"])
+    target = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        code = main(["report", "--pid", str(target.pid), "--for", "2s", "--json"])
+    finally:
+        target.communicate(b"\n", timeout=10)
     document = json.loads(capsys.readouterr().out)
     assert code in (0, 1)
     assert document["schema"] == 1
-    assert document["target"]["pid"] == os.getpid()
+    assert document["target"]["pid"] == target.pid
     assert document["watched_s"] >= 1
     described = (ROOT / "docs" / "json.md").read_text()
     for field in document:
