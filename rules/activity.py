@@ -8,26 +8,32 @@ that spins on GPU 1 says nothing about the gaps of GPU 0.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
+from functools import partial
+from itertools import pairwise
+from operator import add, sub, truediv
 from typing import TYPE_CHECKING, NamedTuple
 
-from bottletop.model import NS_PER_S, ProcessId
+from bottletop.model import NS_PER_S
+from bottletop.rings import Series
 from bottletop.rules.entities import elsewhere
 from bottletop.store import Missing
 from bottletop.tables import HotThread, Process, Thread
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from bottletop.model import Metric, Table
-    from bottletop.rings import Series
     from bottletop.store import View
 
 NEEDS: tuple[Metric, ...] = (
     HotThread.cpu_ns,
+    HotThread.wait_ns,
     HotThread.state,
     Thread.cpu_ns,
+    Thread.wait_ns,
     Thread.state,
+    Thread.block_io_ns,
     Process.read_bytes,
     Process.read_chars,
     Process.major_faults,
@@ -37,6 +43,19 @@ QUIET_CORES = 0.02
 STORAGE_WAIT = 2.0
 """`THREAD_STATES`: uninterruptible wait, which is storage or a network file system, seldom else."""
 ALIGN_NS = NS_PER_S // 10
+COVERED = 0.6
+"""Part of the slow rows' span that the fast rows must cover to be used instead of them."""
+
+
+class Line(NamedTuple):
+    """One thread on the grid."""
+
+    wanted: list[float]
+    """CPU used and time runnable without a core, in cores."""
+    waits: bool
+    """The latter is worth telling apart."""
+    blocked: tuple[int, ...]
+    """Numbers of the grid's moments at which it waited for storage."""
 
 
 class Activity(NamedTuple):
@@ -45,18 +64,32 @@ class Activity(NamedTuple):
     edges: Sequence[int]
     """Grid, one longer than the lists below."""
     busiest: list[float]
-    """CPU of the busiest thread in each interval, in cores."""
+    """What the thread that wants most CPU used or waited for in each interval: cores, at most 1."""
     together: list[float]
-    """CPU of all threads, at most one core: time in which anything ran."""
+    """The same of all threads, at most one core: time in which anything ran or wanted to."""
     blocked: list[float]
     """1 where a thread was seen waiting for storage at the end of the interval."""
-    threads: dict[str, list[float]]
-    """CPU of each thread that did anything, in cores."""
-    means: dict[str, float]
-    """Mean of each of them over the whole window, in cores."""
-    blocked_threads: dict[str, int]
-    """How often each thread was seen waiting for storage."""
-    five_hz: bool
+    lines: dict[str, Line]
+    """Every thread that did anything."""
+    cpu: Metric
+    """Counter of CPU time behind it: of the fast table or of the slow one."""
+
+    @property
+    def most_blocked(self) -> str:
+        """The thread seen most often waiting for storage; empty when none was."""
+        often = {key: len(line.blocked) for key, line in self.lines.items() if line.blocked}
+        return max(often, key=lambda key: (often[key], key), default="")
+
+
+class _Source(NamedTuple):
+    """One of the two tables with CPU time by thread, and the grid of its readings."""
+
+    table: type[Table]
+    cpu: Metric
+    wait: Metric
+    state: Metric
+    keys: tuple[str, ...]
+    edges: array[int]
 
 
 def activity(view: View, gpu: str, span_s: float) -> Activity:
@@ -66,86 +99,242 @@ def activity(view: View, gpu: str, span_s: float) -> Activity:
 
 
 def _activity(view: View, excluded: frozenset[int], span_s: float) -> Activity:
-    table, cpu, state = HotThread, HotThread.cpu_ns, HotThread.state
-    keys = _alive(view, HotThread, excluded)
-    if not keys:
-        table, cpu, state = Thread, Thread.cpu_ns, Thread.state  # type: ignore[assignment]
-        keys = _busiest(view, _alive(view, Thread, excluded), span_s)
-    if not keys:
-        if not view.keys(Process):
-            raise Missing(Process, "", "attach to a PID to see why")
-        raise Missing(Thread, "", "no thread of the target could be read")
-    rates = {key: view.rates(cpu, key, span_s) for key in keys}
-    edges = max((view.series(cpu, key, span_s).t_ns for key in keys), key=len, default=array("q"))
-    if len(edges) < 3:
-        raise Missing(cpu, keys[0], "needs more readings")
-    grid = edges[1:]
-    threads: dict[str, list[float]] = {}
-    means: dict[str, float] = {}
+    source = view.memo(("threads", span_s), lambda: _source(view, span_s))
+    keys = [key for key in source.keys if not excluded or pid_of(key) not in excluded]
+    lines = {}
     for key in keys:
-        cores = [rate / NS_PER_S for rate in _onto(grid, rates[key])]
-        mean = sum(cores) / len(cores)
-        if mean >= QUIET_CORES:
-            threads[key], means[key] = cores, mean
-    blocked, blocked_threads = _blocked(view, state, keys, grid, span_s)
-    columns = list(threads.values()) or [[0.0] * len(grid)]
-    together = [min(1.0, total) for total in map(sum, zip(*columns, strict=True))]
-    busiest = [min(1.0, most) for most in map(max, zip(*columns, strict=True))]
-    return Activity(
-        edges, busiest, together, blocked, threads, means, blocked_threads, table is HotThread
+        line = view.memo(("line", key, span_s), partial(_line, view, source, key, span_s))
+        if line is not None:
+            lines[key] = line
+    size = len(source.edges) - 1
+    wanted = [line.wanted for line in lines.values()]
+    blocked = [0.0] * size
+    for line in lines.values():
+        for at in line.blocked:
+            blocked[at] = 1.0
+    if len(wanted) > 1:
+        busiest = [min(1.0, most) for most in map(max, *wanted)]
+        together = [min(1.0, total) for total in map(sum, zip(*wanted, strict=True))]
+    else:
+        busiest = [min(1.0, value) for value in wanted[0]] if wanted else [0.0] * size
+        together = busiest
+    return Activity(source.edges, busiest, together, blocked, lines, source.cpu)
+
+
+def busiest_thread(view: View, gpu: str, span_s: float) -> tuple[str, float]:
+    """The thread that used most CPU and its mean, in cores. Raises `Missing`."""
+    source = view.memo(("threads", span_s), lambda: _source(view, span_s))
+    means = view.memo(("means", span_s), lambda: _means(view, source, span_s))
+    excluded = elsewhere(view, gpu)
+    return next(((key, mean) for mean, key, pid in means if pid not in excluded), ("", 0.0))
+
+
+def _means(view: View, source: _Source, span_s: float) -> list[tuple[float, str, int]]:
+    """Mean CPU in cores, thread and pid, the busiest first."""
+    out = []
+    for key in source.keys:
+        times, values = view.series(source.cpu, key, span_s)
+        if len(times) > 1:
+            out.append((_grown(values) * NS_PER_S / (times[-1] - times[0]), key, pid_of(key)))
+    return sorted(out, reverse=True)
+
+
+def pid_of(key: str) -> int:
+    """Pid of a process or thread key."""
+    return int(key.partition("@")[0])
+
+
+def _source(view: View, span_s: float) -> _Source:
+    """The fast rows where they cover most of the window, else the slow ones. Raises `Missing`."""
+    fast = tuple(view.keys(HotThread))
+    edges = _longest(view, HotThread.cpu_ns, fast, span_s)
+    if len(edges) > 2 and edges[-1] - edges[0] >= COVERED * span_s * NS_PER_S:
+        return _Source(HotThread, HotThread.cpu_ns, HotThread.wait_ns, HotThread.state, fast, edges)
+    slow = _busiest(view, view.keys(Thread), span_s)
+    slow_edges = _longest(view, Thread.cpu_ns, slow, span_s)
+    if len(edges) > 2 and _span(edges) >= COVERED * _span(slow_edges):
+        return _Source(HotThread, HotThread.cpu_ns, HotThread.wait_ns, HotThread.state, fast, edges)
+    if len(slow_edges) > 2:
+        return _Source(Thread, Thread.cpu_ns, Thread.wait_ns, Thread.state, tuple(slow), slow_edges)
+    if not view.keys(Process):
+        raise Missing(Process, "", "attach to a PID to see why")
+    if not slow and not fast:
+        raise Missing(Thread, "", "no thread of the target could be read")
+    raise Missing(Thread.cpu_ns, "", "needs more readings")
+
+
+def _line(view: View, source: _Source, key: str, span_s: float) -> Line | None:
+    """One thread on the grid; None when it did nothing."""
+    cpu = view.series(source.cpu, key, span_s)
+    if len(cpu.t_ns) < 2:
+        return None
+    wait = view.series(source.wait, key, span_s)
+    states = view.series(source.state, key, span_s)
+    used, waited = _grown(cpu.values), _grown(wait.values)
+    was_blocked = STORAGE_WAIT in states.values
+    seconds = (cpu.t_ns[-1] - cpu.t_ns[0]) / NS_PER_S
+    if used + waited < QUIET_CORES * seconds and not was_blocked:
+        return None
+    grid = source.edges[1:]
+    total = cpu
+    if waited > 0:
+        total = Series(cpu.t_ns, array("d", map(add, cpu.values, wait.values)))
+    return Line(
+        wanted=_cores(grid, total),
+        waits=waited >= QUIET_CORES * seconds,
+        blocked=_blocked_moments(grid, states) if was_blocked else (),
     )
 
 
-def _alive(view: View, table: type[Table], excluded: frozenset[int]) -> list[str]:
-    keys = view.keys(table)
-    return [key for key in keys if ProcessId.parse(key).pid not in excluded] if excluded else keys
+def _grown(values: array[float]) -> float:
+    """Growth in seconds between the ends; 0 where an end is missing."""
+    step = values[-1] - values[0] if values else 0.0
+    return step / NS_PER_S if step > 0 else 0.0
+
+
+def _longest(view: View, metric: Metric, keys: Iterable[str], span_s: float) -> array[int]:
+    return max((view.series(metric, key, span_s).t_ns for key in keys), key=len, default=array("q"))
+
+
+def _span(edges: Sequence[int]) -> int:
+    return edges[-1] - edges[0] if edges else 0
 
 
 def _busiest(view: View, keys: list[str], span_s: float) -> list[str]:
     """The few threads with most CPU, so that hundreds of idle ones cost nothing."""
-    grown = []
-    for key in keys:
-        values = view.series(Thread.cpu_ns, key, span_s).values
-        if len(values) > 1:
-            step = values[-1] - values[0]
-            grown.append((step if step == step else 0.0, key))
+    grown = [(_grown(view.series(Thread.cpu_ns, key, span_s).values), key) for key in keys]
     grown.sort(key=lambda item: (-item[0], item[1]))
     return [key for _, key in grown[:MOST_THREADS]]
 
 
-def _onto(grid: Sequence[int], series: Series) -> Sequence[float]:
-    """Values of `series` at the moments of `grid`, 0 where it has none near."""
-    same = len(series.t_ns) == len(grid) and all(
-        abs(series.t_ns[end] - grid[end]) < ALIGN_NS for end in (0, -1)
-    )
-    if same and sum(series.values) == sum(series.values):
-        return series.values
+def _cores(grid: Sequence[int], counter: Series) -> list[float]:
+    """Growth of a ns counter up to each moment of `grid`, in cores; 0 where none was read near."""
+    times, values = counter
+    steps = map(sub, times[1:], times)
+    cores = list(map(truediv, map(sub, values[1:], values), steps))
+    if (
+        len(cores) == len(grid)
+        and abs(times[1] - grid[0]) < ALIGN_NS
+        and abs(times[-1] - grid[-1]) < ALIGN_NS
+        and (not cores or min(cores) >= 0)
+        and sum(cores) == sum(cores)
+    ):
+        return cores
     out = [0.0] * len(grid)
-    for t_ns, value in series.points():
+    for t_ns, value in zip(times[1:], cores, strict=True):
         index = bisect_left(grid, t_ns - ALIGN_NS)
-        if index < len(grid) and grid[index] - t_ns < ALIGN_NS:
+        if value >= 0 and index < len(grid) and grid[index] - t_ns < ALIGN_NS:
             out[index] = value
     return out
 
 
-def _blocked(
-    view: View, state: Metric, keys: list[str], grid: Sequence[int], span_s: float
-) -> tuple[list[float], dict[str, int]]:
-    """Moments at which any thread waited for storage, and how often each of them did."""
-    out = [0.0] * len(grid)
-    counts: dict[str, int] = {}
-    for key in keys:
-        series = view.series(state, key, span_s)
-        if STORAGE_WAIT not in series.values:
-            continue
-        for t_ns, value in zip(series.t_ns, series.values, strict=True):
-            if value != STORAGE_WAIT:
-                continue
+def _blocked_moments(grid: Sequence[int], states: Series) -> tuple[int, ...]:
+    """Numbers of the grid's moments at which the state was a wait for storage."""
+    out = []
+    for t_ns, value in zip(states.t_ns, states.values, strict=True):
+        if value == STORAGE_WAIT:
             index = bisect_left(grid, t_ns - ALIGN_NS)
             if index < len(grid) and grid[index] - t_ns < ALIGN_NS:
-                out[index] = 1.0
-                counts[key] = counts.get(key, 0) + 1
-    return out, counts
+                out.append(index)
+    return tuple(out)
+
+
+def on_core(view: View, act: Activity, key: str, span_s: float) -> list[float]:
+    """CPU that one thread really got in each interval of `act`, in cores."""
+    return _cores(act.edges[1:], view.series(act.cpu, key, span_s))
+
+
+def within(act: Activity, since_ns: int, until_ns: int) -> Activity:
+    """The part of `act` that the GPU's readings cover. Raises `Missing` where they do not meet."""
+    first = bisect_left(act.edges, since_ns)
+    last = bisect_right(act.edges, until_ns) - 1
+    if last - first < 2:
+        raise Missing(act.cpu, "", "threads and GPU were not read at the same time")
+    return act._replace(
+        edges=act.edges[first : last + 1],
+        busiest=act.busiest[first:last],
+        together=act.together[first:last],
+        blocked=act.blocked[first:last],
+        lines={
+            key: line._replace(wanted=line.wanted[first:last]) for key, line in act.lines.items()
+        },
+    )
+
+
+def coarser(act: Activity, times: Sequence[int]) -> Activity:
+    """`act` averaged between the stamps of a slower GPU reading, as far as both reach."""
+    edges = array("q", [t for t in times if act.edges[0] <= t <= act.edges[-1]])
+    if len(edges) < 3:
+        return act
+    bounds, at = [], 0
+    for edge in edges:
+        while at < len(act.busiest) and act.edges[at + 1] <= edge:
+            at += 1
+        bounds.append(at)
+
+    def averaged(values: Sequence[float]) -> list[float]:
+        out = []
+        for low, high in pairwise(bounds):
+            part = values[low:high]
+            out.append(sum(part) / len(part) if len(part) else 0.0)
+        return out
+
+    return act._replace(
+        edges=edges,
+        busiest=averaged(act.busiest),
+        together=averaged(act.together),
+        blocked=averaged(act.blocked),
+        lines={key: line._replace(wanted=averaged(line.wanted)) for key, line in act.lines.items()},
+    )
+
+
+class SlowBlocked(NamedTuple):
+    """Storage waits from the once-a-second rows of all threads: those that use hardly any CPU are
+    not among the busiest."""
+
+    edges: Sequence[int]
+    blocked: list[float]
+    most: str
+    """The thread seen waiting most often."""
+
+
+def slow_blocked(view: View, gpu: str, span_s: float) -> SlowBlocked | None:
+    """Storage waits of all threads, once a second; None where no thread waited.
+
+    From delay accounting where it is on (it misses nothing), else from states.
+    """
+    excluded = elsewhere(view, gpu)
+    return view.memo(("slow", excluded, span_s), lambda: _slow_blocked(view, excluded, span_s))
+
+
+def _slow_blocked(view: View, excluded: frozenset[int], span_s: float) -> SlowBlocked | None:
+    keys = [
+        key
+        for key in view.memo(("waiting", span_s), lambda: _waiting(view, span_s))
+        if pid_of(key) not in excluded
+    ]
+    edges = _longest(view, Thread.state, keys, span_s)
+    if len(edges) < 3:
+        return None
+    grid = edges[1:]
+    moments = {key: _blocked_moments(grid, view.series(Thread.state, key, span_s)) for key in keys}
+    delays = [_cores(grid, view.series(Thread.block_io_ns, key, span_s)) for key in keys]
+    if any(map(any, delays)):
+        blocked = [min(1.0, max(column)) for column in zip(*delays, strict=True)]
+    else:
+        seen = frozenset().union(*moments.values())
+        blocked = [float(at in seen) for at in range(len(grid))]
+    most = max(moments, key=lambda key: (len(moments[key]), key))
+    return SlowBlocked(edges, blocked, most)
+
+
+def _waiting(view: View, span_s: float) -> list[str]:
+    """Threads that were seen waiting for storage at all."""
+    return [
+        key
+        for key in view.keys(Thread)
+        if STORAGE_WAIT in view.series(Thread.state, key, span_s).values
+    ]
 
 
 def moves_data(view: View, span_s: float) -> bool | None:
@@ -153,6 +342,10 @@ def moves_data(view: View, span_s: float) -> bool | None:
 
     A storage wait without a byte, a system call's read or a major fault is something else.
     """
+    return view.memo(("moves data", span_s), lambda: _moves_data(view, span_s))
+
+
+def _moves_data(view: View, span_s: float) -> bool | None:
     known = False
     for key in view.keys(Process):
         for metric, floor in (

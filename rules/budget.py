@@ -14,9 +14,7 @@ the sampling) there is no intercept, only bounds: the GPU's busy time was spun t
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
-from itertools import pairwise
 from operator import mul
 from typing import TYPE_CHECKING
 
@@ -24,13 +22,24 @@ from bottletop.model import NS_PER_S, Confidence
 from bottletop.rules import activity as activity_
 from bottletop.rules import demand as demand_
 from bottletop.rules import load as load_
-from bottletop.rules.activity import Activity, activity, moves_data
+from bottletop.rules.activity import (
+    Activity,
+    SlowBlocked,
+    activity,
+    coarser,
+    moves_data,
+    on_core,
+    slow_blocked,
+    within,
+)
 from bottletop.rules.demand import Demand, StageKind, demand
 from bottletop.rules.entities import NEEDS as ENTITY_NEEDS
 from bottletop.rules.entities import elsewhere
 from bottletop.rules.load import Load, load, means_over
+from bottletop.rules.quota import NEEDS as QUOTA_NEEDS
+from bottletop.rules.quota import Quota, tightest_quota
 from bottletop.store import Missing
-from bottletop.tables import Cgroup, Gpu, HotThread, Process
+from bottletop.tables import Gpu, Process
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,6 +55,10 @@ VARIES = 0.15
 """Standard deviation of utilisation from which the intercept is used."""
 MIN_POINTS = 15
 SLACK_S = 2.0
+CLEARLY_BLOCKED = 0.5
+"""Part of the gap in storage waits from which the fast rows need no second opinion."""
+MISSED = 0.10
+"""Storage waits that the slow rows must show beyond the fast ones to be believed instead."""
 WORK_PRESENT = 0.02
 WORK_BUSY = 0.10
 """Mean utilisation that counts as work where no stage says whether work is in flight."""
@@ -65,27 +78,12 @@ NEEDS: tuple[Metric, ...] = (
     *activity_.NEEDS,
     *demand_.NEEDS,
     *ENTITY_NEEDS,
-    Cgroup.periods,
-    Cgroup.throttled_periods,
-    Cgroup.throttled_us,
+    *QUOTA_NEEDS,
     Gpu.pcie_rx_bytes,
     Gpu.pcie_tx_bytes,
     Gpu.pcie_gen_max,
     Gpu.pcie_width,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Quota:
-    """CPU quota of the tightest group over a window."""
-
-    group: str
-    periods: float
-    """Enforcement periods that passed in the window."""
-    throttled_periods: float
-    """Share of enforcement periods in which the quota ran out, 0 to 1."""
-    throttled_time: float
-    """Share of time throttled, 0 to 1: run queues are summed, so it is bounded by the periods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +97,7 @@ class GapBudget:
     work: bool
     """Work is known to be there: stages in flight, or enough use of the GPU."""
     demand: Demand | None
+    """What stages said; None where there are none, or no gap to divide."""
     no_demand: float
     """Part of the time in which the GPU was idle and nobody asked."""
     parts: dict[str, float]
@@ -108,6 +107,8 @@ class GapBudget:
     """Thread with most CPU in the gaps; empty when none ran."""
     guilty_cores: float
     """CPU of that thread in the gaps, in cores."""
+    guilty_delay: float
+    """Time in the gaps that it was runnable without a core, in cores."""
     quota: Quota | None
     sharp: bool
     """Causes were told apart moment by moment; otherwise only by averages."""
@@ -154,12 +155,25 @@ def _gap_budget(view: View, gpu: str) -> GapBudget:
     # Whole seconds, so that GPUs whose samples end at slightly other moments share the work.
     span_s = float(round(found.span_s))
     gap = 1.0 - found.busy
-    asked = demand(view, span_s, elsewhere(view, gpu))
-    work = asked.present >= WORK_PRESENT if asked is not None else found.busy >= WORK_BUSY
     if gap < GAP:
         return GapBudget(
-            gpu, span_s, found.busy, gap, work, asked, 0.0, {}, None, "", 0.0, None, sharp=False
+            gpu=gpu,
+            span_s=span_s,
+            busy=found.busy,
+            gap=gap,
+            work=True,
+            demand=None,
+            no_demand=0.0,
+            parts={},
+            activity=None,
+            guilty_thread="",
+            guilty_cores=0.0,
+            guilty_delay=0.0,
+            quota=None,
+            sharp=False,
         )
+    asked = demand(view, span_s, elsewhere(view, gpu))
+    work = asked.present >= WORK_PRESENT if asked is not None else found.busy >= WORK_BUSY
     return _Division(view, gpu, found, span_s, asked).budget(work)
 
 
@@ -196,8 +210,8 @@ class _Division:
         times = samples.series.t_ns
         step_ns = (act.edges[-1] - act.edges[0]) / (len(act.edges) - 1)
         if samples.window_s * NS_PER_S > 1.5 * step_ns:
-            act = self.activity = _coarser(act, times)
-        act = self.activity = _within(act, self.found.since_ns, times[-1])
+            act = self.activity = coarser(act, times)
+        act = self.activity = within(act, self.found.since_ns, times[-1])
         return [1.0 - u for u in means_over(samples, act.edges)]
 
     def budget(self, work: bool) -> GapBudget:
@@ -215,10 +229,12 @@ class _Division:
             CPU: self._cpu() * gap,
         }
         if quota is not None and quota.throttled_periods > 0:
-            # Time burnt in a period that ends throttled is the quota's pace, not the code's.
-            burnt = quota.throttled_periods * parts[CPU]
-            parts[CPU] -= burnt
-            parts[QUOTA] = min(gap, quota.throttled_time + burnt)
+            # Time burnt in a period that ends throttled is the quota's pace, not the code's. The
+            # throttled time itself may already be there, as time without a core.
+            paced = quota.throttled_periods * parts[CPU]
+            burnt = quota.throttled_periods * self._burnt() * gap
+            parts[CPU] -= paced
+            parts[QUOTA] = min(gap, max(paced, burnt + quota.throttled_time))
         total = sum(parts.values())
         if total > left > 0 or left <= 0:
             scale = left / total if total > 0 else 0.0
@@ -231,21 +247,22 @@ class _Division:
             external += waited
             no_demand += left - waited
         parts[EXTERNAL] = external
-        thread, cores = self._guilty()
+        thread, cores, delay = self._guilty()
         return GapBudget(
-            self.gpu,
-            self.span_s,
-            self.found.busy,
-            gap,
-            work,
-            asked,
-            no_demand,
-            {code: part for code, part in parts.items() if part > 0},
-            self.activity,
-            thread,
-            cores,
-            quota,
-            self.sharp,
+            gpu=self.gpu,
+            span_s=self.span_s,
+            busy=self.found.busy,
+            gap=gap,
+            work=work,
+            demand=asked,
+            no_demand=no_demand,
+            parts={code: part for code, part in parts.items() if part > 0},
+            activity=self.activity,
+            guilty_thread=thread,
+            guilty_cores=cores,
+            guilty_delay=delay,
+            quota=quota,
+            sharp=self.sharp,
         )
 
     # -- one cause each ---------------------------------------------------------------------
@@ -287,14 +304,40 @@ class _Division:
             return max(low, min(high, inside))
         return low if low > 0.55 else high if high < 0.4 else low
 
+    def _burnt(self) -> float:
+        """Share of the gap in which the target was on a core, without what it waited for one."""
+        act = self.activity
+        columns = [on_core(self.view, act, key, WINDOW_S) for key in act.lines]
+        if not columns:
+            return 0.0
+        most = [min(1.0, max(column)) for column in zip(*columns, strict=True)]
+        high = min(1.0, sum(most) / len(most) / self.gap)
+        sharp = self._in_gaps(most, 0.0, high)
+        return high if sharp is None else sharp
+
     def _storage(self) -> float:
         """Share of the gap in which a thread of the target waited for storage."""
-        blocked = self.activity.blocked
-        if not any(blocked) or moves_data(self.view, self.span_s) is False:
+        if moves_data(self.view, self.span_s) is False:
             return 0.0
-        high = min(1.0, sum(blocked) / len(blocked) / self.gap)
+        blocked = self.activity.blocked
+        fast = sum(blocked) / len(blocked)
+        if fast < CLEARLY_BLOCKED * self.gap:
+            slow = slow_blocked(self.view, self.gpu, self.span_s)
+            seen = sum(slow.blocked) / len(slow.blocked) if slow is not None else 0.0
+            if slow is not None and seen > fast + MISSED:
+                return self._slow_storage(slow, seen)
+        high = min(1.0, fast / self.gap)
         sharp = self._in_gaps(blocked, 0.0, high)
         return high if sharp is None else sharp
+
+    def _slow_storage(self, slow: SlowBlocked, seen: float) -> float:
+        """The same from readings once a second: their mean, weighted by how idle the GPU was."""
+        until = self.found.samples.series.t_ns[-1]
+        edges = [edge for edge in slow.edges if edge <= until]
+        weights = [1.0 - u for u in means_over(self.found.samples, edges)]
+        total = sum(weights)
+        weighted = sum(map(mul, weights, slow.blocked)) / total if total > 0 else 0.0
+        return min(weighted, 1.0, seen / self.gap)
 
     def _copying(self) -> float:
         """Share of time that the link needs for the bytes moved; 0 where that is unknown."""
@@ -312,79 +355,17 @@ class _Division:
             return 0.0
         return moved / (lane * 1e9 * width * LINK_EFFICIENCY)
 
-    def _guilty(self) -> tuple[str, float]:
-        best, most = "", 0.0
-        total = sum(self.idle)
-        for key, cores in self.activity.threads.items():
-            weighted = sum(map(mul, cores, self.idle)) / total if total > 0 else 0.0
-            if weighted > most:
-                best, most = key, weighted
-        return best, most
-
-
-def tightest_quota(view: View, span_s: float) -> Quota | None:
-    """The group, own or ancestor, that was throttled most; None where none has a quota."""
-    return view.memo(("quota", span_s), lambda: _tightest_quota(view, span_s))
-
-
-def _tightest_quota(view: View, span_s: float) -> Quota | None:
-    worst: Quota | None = None
-    for key in view.keys(Cgroup):
-        try:
-            periods = view.growth(Cgroup.periods, key, span_s)
-            throttled = view.growth(Cgroup.throttled_periods, key, span_s)
-        except Missing:
-            continue
-        if periods.amount <= 0:
-            continue
-        share = min(1.0, throttled.amount / periods.amount)
-        try:
-            time = view.growth(Cgroup.throttled_us, key, span_s).per_s / 1e6
-        except Missing:
-            time = share
-        found = Quota(key, periods.amount, share, min(share, time))
-        if worst is None or found.throttled_periods > worst.throttled_periods:
-            worst = found
-    return worst
-
-
-def _within(act: Activity, since_ns: int, until_ns: int) -> Activity:
-    """The part of `act` that the GPU's readings cover. Raises `Missing` where they do not meet."""
-    first = bisect_left(act.edges, since_ns)
-    last = bisect_right(act.edges, until_ns) - 1
-    if last - first < 2:
-        raise Missing(HotThread.cpu_ns, "", "threads and GPU were not read at the same time")
-    return act._replace(
-        edges=act.edges[first : last + 1],
-        busiest=act.busiest[first:last],
-        together=act.together[first:last],
-        blocked=act.blocked[first:last],
-        threads={key: cores[first:last] for key, cores in act.threads.items()},
-    )
-
-
-def _coarser(act: Activity, times: Sequence[int]) -> Activity:
-    """`act` averaged between the stamps of a slower GPU reading, as far as both reach."""
-    edges = [t for t in times if act.edges[0] <= t <= act.edges[-1]]
-    if len(edges) < 3:
-        return act
-    bounds, at = [], 0
-    for edge in edges:
-        while at < len(act.busiest) and act.edges[at + 1] <= edge:
-            at += 1
-        bounds.append(at)
-
-    def averaged(values: Sequence[float]) -> list[float]:
-        out = []
-        for low, high in pairwise(bounds):
-            part = values[low:high]
-            out.append(sum(part) / len(part) if len(part) else 0.0)
-        return out
-
-    return act._replace(
-        edges=edges,
-        busiest=averaged(act.busiest),
-        together=averaged(act.together),
-        blocked=averaged(act.blocked),
-        threads={key: averaged(cores) for key, cores in act.threads.items()},
-    )
+    def _guilty(self) -> tuple[str, float, float]:
+        """The thread that wanted most CPU in the gaps: its CPU and its wait for a core."""
+        act, total = self.activity, sum(self.idle)
+        if total <= 0 or not act.lines:
+            return "", 0.0, 0.0
+        wanted = {
+            key: sum(map(mul, line.wanted, self.idle)) / total for key, line in act.lines.items()
+        }
+        thread = max(wanted, key=lambda key: (wanted[key], key))
+        if not act.lines[thread].waits:
+            return thread, wanted[thread], 0.0
+        used = on_core(self.view, act, thread, WINDOW_S)
+        cores = sum(map(mul, used, self.idle)) / total
+        return thread, cores, max(0.0, wanted[thread] - cores)

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, ClassVar
 from bottletop.model import Confidence, Severity
 from bottletop.rules import budget
 from bottletop.rules.base import Answer, Fires, KofN, Quiet, Role, Rule, Threshold, evidence
-from bottletop.rules.budget import GapBudget, Quota, gap_budget, tightest_quota
+from bottletop.rules.budget import GapBudget, gap_budget
 from bottletop.rules.entities import gpu_names, pct, target_gpus
+from bottletop.rules.load import util_samples
+from bottletop.rules.quota import Quota, tightest_quota
 from bottletop.store import Missing
 from bottletop.tables import Cgroup, Gpu
 
@@ -97,16 +99,28 @@ class CgroupCpuThrottled(Rule):
         )
 
     def _waiting(self, view: View, limits: Mapping[str, float]) -> list[GapBudget] | None:
-        """GPUs that the quota keeps waiting; None where no GPU's idle time could be divided."""
-        divided, waiting = False, []
+        """GPUs that the quota keeps waiting; None where no GPU says how busy it is.
+
+        Raises `Missing` while there is too little to divide any GPU's idle time.
+        """
+        waiting = []
+        divided = False
+        pending: Missing | None = None
         for gpu in target_gpus(view):
             try:
-                found = gap_budget(view, gpu)
+                util_samples(view, gpu, self.window_s)
             except Missing:
+                continue
+            try:
+                found = gap_budget(view, gpu)
+            except Missing as missing:
+                pending = missing
                 continue
             divided = True
             if found.lost >= limits["lost"] and found.share(self.code) >= limits["share"]:
                 waiting.append(found)
+        if pending is not None and not divided:
+            raise pending
         return waiting if divided else None
 
     def _size(self, view: View, quota: Quota) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bottletop.store import View
 
 BUSY_PCT = 50.0
+BUSY_SPAN_S = 30.0
 MIN_BUSY_READS = 4
 
 SW_POWER_CAP = 0x004
@@ -53,7 +54,7 @@ class Clock(NamedTuple):
     deficit: float
     """1 - mean / reference, never below 0: the share of speed that is missing."""
     busy: float
-    """Mean utilisation of the same window, 0 to 1."""
+    """Mean utilisation of the last 30 s, 0 to 1."""
 
     @property
     def lost_gpu_s_per_s(self) -> float:
@@ -96,11 +97,17 @@ def _loaded_clock(view: View, gpu: str, span_s: float) -> Clock | None:
         return None
     mean = sum(reads) / len(reads)
     deficit = max(0.0, 1 - mean / reference)
-    return Clock(mean, reference, deficit, load(view, gpu, span_s).busy)
+    return Clock(mean, reference, deficit, load(view, gpu, BUSY_SPAN_S).busy)
 
 
 def limited_share(view: View, gpu: str, limiter: str, span_s: float) -> float:
     """Share of the window in which `limiter` held the clock down, 0 to 1. Raises `Missing`."""
+    return view.memo(
+        ("limited", gpu, limiter, span_s), lambda: _limited_share(view, gpu, limiter, span_s)
+    )
+
+
+def _limited_share(view: View, gpu: str, limiter: str, span_s: float) -> float:
     metric, bit = LIMITERS[limiter]
     try:
         return min(1.0, view.growth(metric, gpu, span_s).per_s / 1e9)

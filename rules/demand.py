@@ -12,19 +12,17 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bottletop.model import NS_PER_S, ProcessId
-from bottletop.store import Missing
+from bottletop.model import NS_PER_S
 from bottletop.tables import Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from bottletop.model import Metric
     from bottletop.store import View
 
 NEEDS: tuple[Metric, ...] = (
     Stage.stage,
-    Stage.pid,
     Stage.calls,
     Stage.inclusive_ns,
     Stage.self_ns,
@@ -118,7 +116,8 @@ class StageUse:
     key: str
     name: str
     kind: StageKind
-    pid: int
+    process: int
+    """Pid."""
     occupancy: float
     """Mean number of passes inside, nested stages not counted."""
     calls: float
@@ -164,55 +163,66 @@ def demand(view: View, span_s: float, without: frozenset[int] = frozenset()) -> 
 
 
 def _demand(view: View, span_s: float, without: frozenset[int]) -> Demand | None:
-    keys = [key for key in view.keys(Stage) if ProcessId.parse(key).pid not in without]
-    if not keys:
-        return None
-    names: dict[str, list[str]] = {}
-    for key in keys:
-        names.setdefault(key.partition("/")[0], []).append(view.text(Stage.stage, key))
-    uses = []
-    covered_s = 0.0
-    for key in keys:
-        use = _use(view, key, names[key.partition("/")[0]], span_s)
-        if use is not None:
-            uses.append(use)
-            covered_s = max(covered_s, use.span_s)
+    uses = stage_uses(view, span_s)
+    if without:
+        uses = [use for use in uses if use.process not in without]
     if not uses:
         return None
-    uses.sort(key=lambda use: (-use.occupancy, use.key))
     present = _present(view, uses, span_s)
     waiting = sum(use.occupancy for use in uses if use.kind is StageKind.WAIT)
+    covered_s = max(use.span_s for use in uses)
     return Demand(tuple(uses), present, min(waiting, 1.0 - present), covered_s)
 
 
+def stage_uses(view: View, span_s: float) -> list[StageUse]:
+    """Every stage of every process over the last `span_s` seconds, longest first."""
+    return view.memo(("stages", span_s), lambda: _stage_uses(view, span_s))
+
+
+def _stage_uses(view: View, span_s: float) -> list[StageUse]:
+    keys = view.keys(Stage)
+    names: dict[str, list[str]] = {}
+    for key in keys:
+        names.setdefault(key.partition("/")[0], []).append(view.text(Stage.stage, key))
+    found = (_use(view, key, names[key.partition("/")[0]], span_s) for key in keys)
+    uses = [use for use in found if use is not None]
+    uses.sort(key=lambda use: (-use.occupancy, use.key))
+    return uses
+
+
 def _use(view: View, key: str, siblings: list[str], span_s: float) -> StageUse | None:
-    try:
-        own = view.growth(Stage.self_ns, key, span_s)
-        inclusive = view.growth(Stage.inclusive_ns, key, span_s)
-        calls = view.growth(Stage.calls, key, span_s)
-    except Missing:
+    times, own = view.series(Stage.self_ns, key, span_s)
+    inclusive = _grown(view.series(Stage.inclusive_ns, key, span_s).values)
+    grown = _grown(own)
+    if grown is None or inclusive is None:
         return None
+    seconds = (times[-1] - times[0]) / NS_PER_S
+    calls = _grown(view.series(Stage.calls, key, span_s).values) or 0.0
     under_way_ns = 0.0
-    leaf = own.amount >= 0.5 * inclusive.amount
+    leaf = grown >= 0.5 * inclusive
     if leaf:
         # A completed pass brings in time from before the window, one under way not yet its own.
         ages = view.series(Stage.in_flight_ns, key, span_s).values
-        if ages:
-            under_way_ns = _or_zero(ages[-1]) - _or_zero(ages[0])
-    inside_s = max(0.0, own.amount + under_way_ns) / NS_PER_S
+        under_way_ns = _or_zero(ages[-1]) - _or_zero(ages[0])
+    inside_s = max(0.0, grown + under_way_ns) / NS_PER_S
     name = view.text(Stage.stage, key)
-    pid = view.last(Stage.pid, key)
     return StageUse(
         key=key,
         name=name,
         kind=stage_kind(name, siblings),
-        pid=int(pid) if isinstance(pid, (int, float)) else 0,
-        occupancy=inside_s / own.span_s,
-        calls=calls.amount,
-        mean_s=inclusive.amount / NS_PER_S / calls.amount if calls.amount else None,
-        span_s=own.span_s,
+        process=int(key.partition("@")[0]),
+        occupancy=inside_s / seconds,
+        calls=calls,
+        mean_s=inclusive / NS_PER_S / calls if calls else None,
+        span_s=seconds,
         leaf=leaf,
     )
+
+
+def _grown(values: Sequence[float]) -> float | None:
+    """Growth between the ends of a counter; None where it is unknown or was reset."""
+    step = values[-1] - values[0] if len(values) > 1 else -1.0
+    return step if step >= 0 else None
 
 
 def _or_zero(value: float) -> float:
@@ -228,21 +238,31 @@ def _present(view: View, uses: list[StageUse], span_s: float) -> float:
     busy_of: dict[int, float] = {}
     for use in uses:
         if use.kind is not StageKind.WAIT:
-            busy_of[use.pid] = busy_of.get(use.pid, 0.0) + use.occupancy
+            busy_of[use.process] = busy_of.get(use.process, 0.0) + use.occupancy
     if not busy_of:
         return 0.0
     upper = min(1.0, sum(busy_of.values()))
     if len(busy_of) == 1 and max(busy_of.values()) <= 1.05:
         return upper
     lower = max((share for share in busy_of.values() if share <= 1.05), default=0.0)
+    seen = _seen_under_way(view, uses, span_s)
+    return upper if seen is None else min(upper, max(min(1.0, lower), seen))
+
+
+def _seen_under_way(view: View, uses: list[StageUse], span_s: float) -> float | None:
+    """Share of readings in which a stage other than waiting was under way; None without any."""
+    all_series = [
+        view.series(Stage.in_flight, use.key, span_s)
+        for use in uses
+        if use.kind is not StageKind.WAIT and use.leaf
+    ]
+    if len({(len(times), times[0]) for times, _ in all_series if times}) == 1:
+        columns = zip(*(values for _, values in all_series), strict=True)
+        busy = [any(value > 0 for value in column) for column in columns]
+        return sum(busy) / len(busy)
     moments: dict[int, bool] = {}
-    for use in uses:
-        if use.kind is StageKind.WAIT or not use.leaf:
-            continue
-        for t_ns, value in view.series(Stage.in_flight, use.key, span_s).points():
+    for series in all_series:
+        for t_ns, value in series.points():
             at = t_ns // (NS_PER_S // 4)
             moments[at] = moments.get(at, False) or value > 0
-    if not moments:
-        return upper
-    seen = sum(moments.values()) / len(moments)
-    return min(upper, max(min(1.0, lower), seen))
+    return sum(moments.values()) / len(moments) if moments else None

@@ -62,7 +62,6 @@ class DiskSaturated(Rule):
         Disk.busy_ms,
         Disk.queue_ms,
         Disk.rotational,
-        Disk.transport,
         Process.read_bytes,
     )
     window_s = 15

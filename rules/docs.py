@@ -66,8 +66,7 @@ def explain(code: str, width: int = WIDTH) -> str | None:
         return None
     texts = sections(rule)
     parts = [f"{rule.code} ({rule.severity.label}, {rule.role.value}): {texts['']}"]
-    for heading in HEADINGS:
-        parts.append(f"{heading}\n{_indented(texts[heading], width)}")
+    parts.extend(f"{heading}\n{_indented(texts[heading], width)}" for heading in HEADINGS)
     names = ", ".join(dict.fromkeys(metric.id for metric in rule.needs))
     parts.append("Judged from\n" + _indented(names, width))
     parts.append("Settings\n" + textwrap.indent("\n".join(_settings(rule)), "  "))

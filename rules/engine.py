@@ -22,6 +22,7 @@ from bottletop.model import (
 from bottletop.rules import RULES
 from bottletop.rules.base import Fires, Limits, Quiet, Role
 from bottletop.rules.entities import missing_text
+from bottletop.rules.turns import Turns
 from bottletop.rules.verdict import Assessment, Tally, assess, decide
 from bottletop.store import Missing
 from bottletop.tables import SourceHealth
@@ -95,22 +96,29 @@ class Engine:
         self._limits: dict[str, Mapping[str, float]] = {r.code: limits.of(r) for r in self._rules}
         self._nouns = {rule.code: rule.blames for rule in self._rules if rule.blames}
         self._causes = frozenset(rule.code for rule in self._rules if rule.role is Role.CAUSE)
-        self._tracks: dict[tuple[str, str], _Track] = {}
+        self._tracks: dict[str, dict[str, _Track]] = {rule.code: {} for rule in self._rules}
         self._past: dict[tuple[str, str], _Past] = {}
         self._looks = 0
         self._unknown: dict[str, tuple[int, str]] = {}
         """How often each rule could not be judged, and why the last time."""
         self._tally = Tally()
+        self._turns = Turns()
         self._verdict: Verdict = NO_VERDICT
         self._verdict_ns = 0
         self._critical: frozenset[tuple[str, str]] = frozenset()
         self._now_ns = 0
+        self._began_ns = 0
 
     # -- what recordings keep ---------------------------------------------------------------
 
     def effective_thresholds(self) -> dict[str, dict[str, float]]:
         """Thresholds in force, by rule code and name."""
         return {code: dict(values) for code, values in self._limits.items()}
+
+    @property
+    def began_ns(self) -> int:
+        """Moment of the first look, 0 before it."""
+        return self._began_ns
 
     def rule_versions(self) -> dict[str, int]:
         """Version of each rule's logic, by code."""
@@ -121,6 +129,8 @@ class Engine:
     def evaluate(self, view: View) -> Judgement:
         """Judge every rule on `view` and return what holds now."""
         dt_s = self._step_s(view.now_ns)
+        self._began_ns = self._began_ns or view.now_ns
+        self._turns.lay_out(view)
         began: list[tuple[str, str]] = []
         unknown = []
         for rule in self._rules:
@@ -132,10 +142,41 @@ class Engine:
         self._mute()
         findings = self._findings(view.now_ns)
         found = assess(view, findings, self._causes)
+        self._turns.keep(view)
         self._looks += 1
         self._remember(findings, found, began, dt_s)
         self._settle(found, findings, view.now_ns)
         return Judgement(view.now_ns, self._verdict, findings, tuple(unknown))
+
+    def resume(self, judgement: Judgement, verdict_ns: int) -> None:
+        """Go on where another engine stood when it gave `judgement`, its verdict of `verdict_ns`.
+
+        Called after enough looks of our own to have filled the windows and the k-of-n histories,
+        which stay; what these looks could not know, since when, is taken over. The sums of the
+        watch begin here.
+        """
+        active = {(f.code, f.scope): f for f in judgement.findings if f.active}
+        rules = {rule.code: rule for rule in self._rules}
+        for code, tracks in self._tracks.items():
+            for scope, track in tracks.items():
+                if track.active and (code, scope) not in active:
+                    track.end()
+        for (code, scope), finding in active.items():
+            if code not in rules:
+                continue
+            track = self._tracks[code].setdefault(scope, _Track(rules[code]))
+            track.active, track.since_ns = True, finding.since_ns
+            track.last = track.last or Fires(
+                finding.text,
+                finding.evidence,
+                finding.lost_gpu_s_per_s,
+                finding.severity,
+                finding.confidence,
+                finding.advice,
+            )
+        self._past, self._tally, self._unknown, self._looks = {}, Tally(), {}, 0
+        self._verdict, self._verdict_ns = judgement.verdict, verdict_ns
+        self._critical = frozenset(k for k, f in active.items() if f.severity is Severity.CRIT)
 
     def _step_s(self, now_ns: int) -> float:
         before_ns, self._now_ns = self._now_ns, now_ns
@@ -145,15 +186,15 @@ class Engine:
 
     def _judge(self, rule: Rule, view: View, began: list[tuple[str, str]]) -> str:
         """Judge one rule in all its scopes. Returns what was missing, empty when nothing was."""
-        code, now_ns = rule.code, view.now_ns
+        now_ns, tracks = view.now_ns, self._tracks[rule.code]
         keys = [""] if rule.scope is None else view.keys(rule.scope)
         if not keys:
             assert rule.scope is not None
-            for (of, _), track in self._tracks.items():
-                if of == code:
-                    track.update(rule, None, now_ns)
+            for track in tracks.values():
+                track.update(rule, None, now_ns)
             return f"{rule.scope.name}: {_why_empty(view, rule.scope)}"
-        self._drop_vanished(code, keys)
+        for gone in tracks.keys() - set(keys):
+            del tracks[gone]  # a finding ends with its scope
         missing = ""
         others = 0
         for key in keys:
@@ -161,13 +202,13 @@ class Engine:
             if answer is None:
                 others += bool(missing)
                 missing = missing or reason
-            if (code, key) not in self._tracks:
-                self._tracks[code, key] = _Track(rule)
-            track = self._tracks[code, key]
+            if key not in tracks:
+                tracks[key] = _Track(rule)
+            track = tracks[key]
             was_active = track.active
             track.update(rule, answer, now_ns)
             if track.active and not was_active:
-                began.append((code, key))
+                began.append((rule.code, key))
         return f"{missing} (and {others} more)" if others else missing
 
     def _answer(self, rule: Rule, view: View, key: str) -> tuple[Answer | None, str]:
@@ -179,32 +220,22 @@ class Engine:
             # A rule that trips over a reading nobody foresaw must not take the monitor with it.
             return None, f"the rule failed: {type(error).__name__}: {error}"
 
-    def _drop_vanished(self, code: str, keys: list[str]) -> None:
-        """Forget scopes that are no more: their findings end with them."""
-        alive = set(keys)
-        for of, key in [track for track in self._tracks if track[0] == code]:
-            if key not in alive:
-                del self._tracks[of, key]
-
     def _mute(self) -> None:
         """End findings that another active one in the same scope rules out, in rule order."""
         for rule in self._rules:
-            if not rule.mutes:
-                continue
-            for key in [
-                k for (code, k), t in self._tracks.items() if code == rule.code and t.active
-            ]:
-                for code in rule.mutes:
-                    muted = self._tracks.get((code, key))
-                    if muted is not None and self._tracks[rule.code, key].active:
+            for key, track in self._tracks[rule.code].items():
+                for code in rule.mutes if track.active else ():
+                    muted = self._tracks.get(code, {}).get(key)
+                    if muted is not None:
                         muted.end()
 
     def _findings(self, now_ns: int) -> tuple[Finding, ...]:
-        found = []
-        for rule in self._rules:
-            for (code, key), track in self._tracks.items():
-                if code == rule.code and track.active and track.last is not None:
-                    found.append(_finding(rule, key, track, track.last, now_ns))
+        found = [
+            _finding(rule, key, track, track.last, now_ns)
+            for rule in self._rules
+            for key, track in self._tracks[rule.code].items()
+            if track.active and track.last is not None
+        ]
         return tuple(sorted(found, key=_order))
 
     def _remember(

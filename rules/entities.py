@@ -102,12 +102,26 @@ def gpu_pids(view: View) -> dict[str, frozenset[int]]:
 
 def _gpu_pids(view: View) -> dict[str, frozenset[int]]:
     found: dict[str, set[int]] = {}
-    for key in view.keys(GpuProcess):
-        pid = view.last(GpuProcess.pid, key)
-        gpu = view.text(GpuProcess.gpu, key)
-        if gpu and isinstance(pid, (int, float)):
-            found.setdefault(gpu, set()).add(int(pid))
+    for gpu, rows in gpu_rows(view).items():
+        for row in rows:
+            pid = view.last(GpuProcess.pid, row)
+            if isinstance(pid, (int, float)):
+                found.setdefault(gpu, set()).add(int(pid))
     return {gpu: frozenset(pids) for gpu, pids in found.items()}
+
+
+def gpu_rows(view: View) -> dict[str, list[str]]:
+    """Keys of `GpuProcess` by GPU key."""
+    return view.memo("gpu rows", lambda: _gpu_rows(view))
+
+
+def _gpu_rows(view: View) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for row in view.keys(GpuProcess):
+        gpu = view.text(GpuProcess.gpu, row)
+        if gpu:
+            found.setdefault(gpu, []).append(row)
+    return found
 
 
 def target_gpus(view: View) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from bottletop.model import Absent, Confidence, Severity
 from bottletop.rules import load
 from bottletop.rules.base import Answer, Fires, KofN, Quiet, Role, Rule, Threshold, evidence
 from bottletop.rules.entities import NEEDS as ENTITY_NEEDS
-from bottletop.rules.entities import gpu_name, pct, target_gpus, target_pids
+from bottletop.rules.entities import gpu_name, gpu_rows, pct, target_gpus, target_pids
 from bottletop.store import Missing
 from bottletop.tables import Gpu, GpuProcess
 
@@ -90,9 +90,7 @@ class GpuContended(Rule):
         shares: dict[int, float] = {}
         refused: Missing | None = None
         seen = False
-        for row in view.keys(GpuProcess):
-            if view.text(GpuProcess.gpu, row) != key:
-                continue
+        for row in gpu_rows(view).get(key, ()):
             seen = True
             value = view.last(GpuProcess.sm_util_pct, row)
             pid = view.last(GpuProcess.pid, row)

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from bottletop.rules.budget import GapBudget
     from bottletop.store import View
 
+DELAYED = 0.15
+"""Time without a core, in the gaps, from which it is named beside the CPU used."""
+
 
 class StarvedCpu(Starvation):
     """The GPU waits while the target computes on the CPU.
@@ -40,9 +43,10 @@ class StarvedCpu(Starvation):
     How judged
         Over 30 s (10 s at least) the target's busiest thread is laid on the GPU's utilisation, five
         times a second; the line through both, read where utilisation is zero, is the CPU in the
-        gaps. It must explain at least 60 % of the lost time, with at least 20 % of all time lost,
-        and at least half of that thread's CPU must be user time. Where cycles are shorter than the
-        sampling, bounds from averages and the stages decide, with less confidence.
+        gaps. Time that the thread was runnable without getting a core counts with it. It must
+        explain at least 60 % of the lost time, with at least 20 % of all time lost, and at least
+        half of that thread's CPU must be user time. Where cycles are shorter than the sampling,
+        bounds from averages and the stages decide, with less confidence.
     What to do
         Take preprocessing out of the loop: worker processes, prefetching at least two batches,
         vectorised or GPU decoding, a larger batch where latency allows.
@@ -90,10 +94,19 @@ class StarvedCpu(Starvation):
     def text(self, view: View, found: GapBudget) -> str:
         who = thread_name(view, found.guilty_thread) if found.guilty_thread else "the target"
         where = in_stage(found, StageKind.HOST, StageKind.OTHER)
+        delayed = found.guilty_delay >= DELAYED
+        core = f", {pct(found.guilty_delay)} more waiting for a core" if delayed else where
         return (
             f"{gpu_name(view, found.gpu)} waits {pct(found.lost)} of the time while {who} computes"
-            f" at {pct(min(1.0, found.guilty_cores))} of a core{where}"
+            f" at {pct(min(1.0, found.guilty_cores))} of a core{core}"
         )
+
+    def sharper_advice(self, view: View, found: GapBudget) -> str:
+        """Other work on the cores needs another remedy than own work does."""
+        del view
+        if found.guilty_delay < DELAYED:
+            return ""
+        return f"Free cores first: this thread waits for one. {self.advice}"
 
     def own_evidence(self, view: View, found: GapBudget) -> tuple[Evidence, ...]:
         cpu = evidence(
@@ -104,6 +117,13 @@ class StarvedCpu(Starvation):
             span_s=found.span_s,
         )
         user = _user_share(view, found.guilty_thread, found.span_s)
+        delay = evidence(
+            HotThread.wait_ns,
+            found.guilty_thread,
+            round(found.guilty_delay, 2),
+            unit="cores waited for",
+            span_s=found.span_s,
+        )
         split = (
             ()
             if user is None
@@ -113,10 +133,15 @@ class StarvedCpu(Starvation):
                 ),
             )
         )
-        return (cpu, *split, *stage_evidence(found, StageKind.HOST, StageKind.OTHER))
+        return (cpu, delay, *split, *stage_evidence(found, StageKind.HOST, StageKind.OTHER))
 
 
 def _user_share(view: View, thread: str, span_s: float) -> float | None:
+    """Part of a thread's CPU that is user time; None where the split is unknown."""
+    return view.memo(("user", thread, span_s), lambda: _measured_share(view, thread, span_s))
+
+
+def _measured_share(view: View, thread: str, span_s: float) -> float | None:
     try:
         user = view.growth(Thread.user_ns, thread, span_s).amount
         total = user + view.growth(Thread.system_ns, thread, span_s).amount

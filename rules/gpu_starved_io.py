@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from bottletop.rules import budget
-from bottletop.rules.activity import moves_data
+from bottletop.rules.activity import moves_data, slow_blocked
 from bottletop.rules.base import Threshold, evidence
 from bottletop.rules.demand import StageKind
 from bottletop.rules.entities import gpu_name, pct
@@ -91,14 +91,16 @@ class StarvedIo(Starvation):
     def own_evidence(self, view: View, found: GapBudget) -> tuple[Evidence, ...]:
         items = []
         act = found.activity
-        if act is not None and act.blocked_threads:
-            worst = max(act.blocked_threads, key=lambda key: (act.blocked_threads[key], key))
+        slow = slow_blocked(view, found.gpu, found.span_s)
+        thread = (act.most_blocked if act is not None else "") or (slow.most if slow else "")
+        if thread:
+            share = found.share(self.code)
             items.append(
                 evidence(
                     HotThread.state,
-                    worst,
-                    round(100 * sum(act.blocked) / len(act.blocked), 1),
-                    unit="% of moments in storage wait",
+                    thread,
+                    round(100 * share, 1),
+                    unit="% of lost time in storage wait",
                     span_s=found.span_s,
                 )
             )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from itertools import accumulate
-from operator import mul, sub
+from operator import mul, sub, truediv
 from typing import TYPE_CHECKING, NamedTuple
 
 from bottletop.model import NS_PER_S, Absent
@@ -158,23 +158,14 @@ def _first_use(view: View, gpu: str, samples: UtilSeries) -> int:
 
 
 def means_over(samples: UtilSeries, edges: Sequence[int]) -> list[float]:
-    """Mean utilisation (0 to 1) between neighbouring `edges`, which lie within the samples."""
-    times, values = samples.series
-    starts = array("q", [times[0] - round(samples.window_s * NS_PER_S), *times[:-1]])
-    area = array("d", [0.0, *accumulate(map(mul, values, map(sub, times, starts)))])
-    below = [_area_until(edge, times, values, area) for edge in edges]
-    out = []
-    for index in range(1, len(edges)):
-        width_ns = edges[index] - edges[index - 1]
-        share = (below[index] - below[index - 1]) / width_ns / 100 if width_ns > 0 else 0.0
-        out.append(min(1.0, max(0.0, share)))
-    return out
-
-
-def _area_until(
-    edge: int, times: Sequence[int], values: Sequence[float], area: Sequence[float]
-) -> float:
-    index = bisect_left(times, edge)
-    if index >= len(times):
-        return area[-1]
-    return area[index + 1] - values[index] * (times[index] - edge)
+    """Mean utilisation (0 to 1) between neighbouring `edges`, none of them past the samples."""
+    times, values = samples.series.t_ns.tolist(), samples.series.values.tolist()
+    starts = [times[0] - round(samples.window_s * NS_PER_S), *times]
+    area = list(accumulate(map(mul, values, map(sub, times, starts))))
+    last = len(times) - 1
+    ends = [min(bisect_left(times, edge), last) for edge in edges]
+    below = [
+        area[at] - values[at] * (times[at] - edge) for at, edge in zip(ends, edges, strict=True)
+    ]
+    shares = map(truediv, map(sub, below[1:], below), map(sub, edges[1:], edges))
+    return [share / 100 for share in shares]

@@ -101,9 +101,9 @@ class PowerCapAtLimit(Rule):
         limit = view.number(Gpu.power_limit_w, key)
         default = view.number(Gpu.power_limit_default_w, key)
         share = limited_share(view, key, "power", self.window_s)
-        power = mean_power_w(view, key, self.window_s)
         if share < limits["time"] or limit < limits["limit"] * default:
             return Quiet()
+        power = mean_power_w(view, key, self.window_s)
         if power < limits["power"] * limit:
             return Quiet(near=power >= 0.85 * limit)
         clock = loaded_clock(view, key, 300)

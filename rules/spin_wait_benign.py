@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from bottletop.model import Severity
 from bottletop.rules import activity as activity_
 from bottletop.rules import load
-from bottletop.rules.activity import activity
+from bottletop.rules.activity import busiest_thread
 from bottletop.rules.base import Answer, Fires, Quiet, Role, Rule, Threshold, evidence
 from bottletop.rules.entities import NEEDS as ENTITY_NEEDS
 from bottletop.rules.entities import gpu_name, pct, target_gpus, thread_name
@@ -71,12 +71,9 @@ class SpinWaitBenign(Rule):
         found = load.load(view, key, self.window_s, at_least_s=10)
         if found.busy < limits["busy_near"]:
             return Quiet()
-        means = activity(view, key, self.window_s).means
-        if not means:
-            return Quiet()
-        thread = max(means, key=lambda item: (means[item], item))
-        if found.busy < limits["busy"] or means[thread] < limits["core"]:
-            return Quiet(near=means[thread] >= limits["core_near"])
+        thread, cores = busiest_thread(view, key, self.window_s)
+        if found.busy < limits["busy"] or cores < limits["core"]:
+            return Quiet(near=cores >= limits["core_near"])
         return Fires(
             text=(
                 f"{thread_name(view, thread)} uses a whole core while {gpu_name(view, key)} is "
@@ -86,7 +83,7 @@ class SpinWaitBenign(Rule):
                 evidence(
                     HotThread.cpu_ns,
                     thread,
-                    round(means[thread], 2),
+                    round(cores, 2),
                     unit="cores",
                     threshold=limits["core"],
                     span_s=found.span_s,

@@ -55,6 +55,7 @@ class Starvation(Rule):
             lost_gpu_s_per_s=found.parts[self.code],
             severity=Severity.CRIT if crit else None,
             confidence=found.confidence,
+            advice=self.sharper_advice(view, found),
         )
 
     def holds(self, view: View, found: GapBudget, limits: Mapping[str, float]) -> bool:
@@ -65,6 +66,11 @@ class Starvation(Rule):
     def text(self, view: View, found: GapBudget) -> str:
         """One sentence with the numbers."""
         raise NotImplementedError
+
+    def sharper_advice(self, view: View, found: GapBudget) -> str:
+        """Advice that fits these numbers better than the general one; empty for that one."""
+        del view, found
+        return ""
 
     def own_evidence(self, view: View, found: GapBudget) -> tuple[Evidence, ...]:
         """Numbers that only this cause has."""

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bottletop.model import Cause, Confidence, Verdict, VerdictState
 from bottletop.rules import budget as budget_
-from bottletop.rules.budget import gap_budget, tightest_quota
+from bottletop.rules.budget import gap_budget
 from bottletop.rules.demand import StageKind, demand
 from bottletop.rules.entities import gpu_names, pct, target_gpus, target_pids
 from bottletop.rules.load import load
+from bottletop.rules.quota import tightest_quota
 from bottletop.store import Missing
 from bottletop.tables import Gpu
 
@@ -44,7 +45,7 @@ STAGE_NOUNS = {PREPROCESS: "preparing", DISK: "a saturated disk"}
 """How patterns are named where, without a GPU, they may lead."""
 
 ATTACH = "attach to a PID to see why"
-WANTS_STAGES = "waiting or not asked? stage timings would tell"
+WANTS_STAGES = "waiting, or not asked? stage timings would tell"
 
 
 class Loss(NamedTuple):
@@ -215,8 +216,10 @@ def _with_causes(
     rival = max(causes[1].share if len(causes) > 1 else 0.0, found.unexplained / lost)
     if first.code not in found.leading or first.share - rival < LEAD:
         return Verdict(VerdictState.MIXED, None, _mixed(found, causes, lost, nouns), causes)
-    noun = _noun(first.code, nouns)
-    text = f"{noun[:1].upper()}{noun[1:]} holds {_who(found)} back: {_loss(found, lost)} lost"
+    held = "are" if len(found.gpus) > 1 else "is"
+    text = (
+        f"{_who(found)} {held} held back by {_noun(first.code, nouns)}: {_loss(found, lost)} lost"
+    )
     if first.share < 0.985:
         text += f" ({_shares(causes, nouns)})"
     return Verdict(VerdictState.BOTTLENECK, first.code, text, causes)
@@ -232,7 +235,7 @@ def _mixed(
 
 def _unexplained(found: Assessment, lost: float) -> str:
     why = f": {found.blind}" if found.blind else ", and nothing on this host explains it"
-    return f"{_who(found)}: {_loss(found, lost)} idle{why}"
+    return f"{_who(found)} idle {pct(min(1.0, lost / found.capacity))} of the time{why}"
 
 
 def _no_demand(found: Assessment) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left
+from operator import le
 from typing import NamedTuple
 
 from bottletop.model import NOT_READ, NS_PER_S, Kind, Metric, Row, Table, Value
@@ -135,28 +136,37 @@ class Ring:
         times, cells, _ = self._data
         end = len(times)
         start = bisect_left(times, since_ns, 0, end)
-        first = last = NAN
-        t0 = t1 = 0
-        grown = 0.0
-        seen = 0
-        for t_ns, value in zip(
-            times[start:end], self._column(cells, metric, start, end), strict=True
-        ):
-            if value != value:
-                continue
-            if not seen:
-                t0, first = t_ns, value
-            elif value >= last:
-                grown += value - last
-            t1, last = t_ns, value
-            seen += 1
-        return (t0, first, t1, last, grown) if seen > 1 else None
+        values = self._column(cells, metric, start, end)
+        if len(values) > 1 and all(map(le, values, values[1:])):  # the rule: it only grew
+            first, last = values[0], values[-1]
+            return times[start], first, times[end - 1], last, last - first
+        return _edges_with_steps(times[start:end], values)
 
     @property
     def newest_ns(self) -> int:
         """Stamp of the newest row, 0 when there is none."""
         times = self._data[0]
         return times[-1] if times else 0
+
+
+def _edges_with_steps(
+    times: array[int], values: array[float]
+) -> tuple[int, float, int, float, float] | None:
+    """`Ring.edges` where a reading is missing or the counter went back."""
+    first = last = NAN
+    t0 = t1 = 0
+    grown = 0.0
+    seen = 0
+    for t_ns, value in zip(times, values, strict=True):
+        if value != value:
+            continue
+        if not seen:
+            t0, first = t_ns, value
+        elif value >= last:
+            grown += value - last
+        t1, last = t_ns, value
+        seen += 1
+    return (t0, first, t1, last, grown) if seen > 1 else None
 
 
 class Trend:

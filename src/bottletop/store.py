@@ -6,11 +6,13 @@ The rules and the screens see it through a `View`, which never changes what is s
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
+from operator import sub, truediv
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from bottletop.model import NS_PER_S, Absent, Kind, Metric, Row, Sample, State, Table, Value
-from bottletop.rings import EMPTY, Ring, Series, Trend
+from bottletop.rings import EMPTY, NAN, Ring, Series, Trend
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +43,14 @@ class Missing(Exception):
     def __str__(self) -> str:
         where = f" of {self.key}" if self.key else ""
         return f"{self.what}{where}: {self.reason}"
+
+
+def rates_of(series: Series) -> Series:
+    """Growth per second between neighbouring rows, NaN where an end is missing or it went back."""
+    times, values = series
+    steps = map(sub, values[1:], values)
+    rates = map(truediv, steps, map(sub, times[1:], times))
+    return Series(times[1:], array("d", [r * NS_PER_S if r >= 0 else NAN for r in rates]))
 
 
 class Growth(NamedTuple):
@@ -137,10 +147,6 @@ class Store:
             for index in range(len(ring.last.values) if ring.last else 0):
                 state.trends.pop((key, index), None)
 
-    def table(self, table: type[Table]) -> _TableState | None:
-        """The state behind a table, for `View` alone."""
-        return self._tables.get(table)
-
     def view(self, now_ns: int) -> View:
         """A reading glass on the store as of `now_ns`."""
         return View(self, now_ns)
@@ -153,10 +159,10 @@ class View:
     methods do not raise.
     """
 
-    __slots__ = ("_memo", "_store", "now_ns")
+    __slots__ = ("_memo", "_tables", "now_ns")
 
     def __init__(self, store: Store, now_ns: int) -> None:
-        self._store = store
+        self._tables = store._tables
         self.now_ns = now_ns
         self._memo: dict[object, object] = {}
 
@@ -168,7 +174,7 @@ class View:
         An entity is alive while it is in its table's newest sample and that sample is fresh; an
         entity of a stream table while its newest row is fresh.
         """
-        state = self._store.table(table)
+        state = self._tables.get(table)
         if state is None:
             return []
         oldest_ns = self.now_ns - self._stale_ns(table)
@@ -232,14 +238,7 @@ class View:
         ring = self._ring(metric.table, key)
         if ring is None:
             return EMPTY
-        raw = ring.series(metric, self.now_ns - round(span_s * NS_PER_S), self.now_ns)
-        times, values = raw
-        out = raw.values[1:]
-        for index in range(len(out)):
-            step = values[index + 1] - values[index]
-            dt_s = (times[index + 1] - times[index]) / NS_PER_S
-            out[index] = step / dt_s if step >= 0 and dt_s > 0 else float("nan")
-        return Series(times[1:], out)
+        return rates_of(ring.series(metric, self.now_ns - round(span_s * NS_PER_S), self.now_ns))
 
     def mean(self, metric: Metric, key: str, span_s: float) -> float:
         """Plain mean of a gauge over the window. Raises `Missing` when stale or never read."""
@@ -267,7 +266,7 @@ class View:
 
     def trend(self, metric: Metric, key: str, span_s: float) -> Series:
         """History beyond the raw window: 1 s means up to an hour, 1 min means up to a day."""
-        state = self._store.table(metric.table)
+        state = self._tables.get(metric.table)
         pair = state.trends.get((key, metric.index)) if state else None
         if pair is None:
             return EMPTY
@@ -282,8 +281,8 @@ class View:
         return self._memo[key]  # type: ignore[return-value]
 
     def _ring(self, table: type[Table], key: str) -> Ring | None:
-        state = self._store.table(table)
-        return state.rings.get(key) if state else None
+        state = self._tables.get(table)
+        return state.rings.get(key) if state is not None else None
 
     def _require_fresh(self, metric: Metric, key: str) -> Ring:
         ring = self._ring(metric.table, key)
@@ -296,4 +295,4 @@ class View:
 
     @staticmethod
     def _stale_ns(table: type[Table]) -> int:
-        return round((STALE_PERIODS * table.period_s + 0.5) * NS_PER_S)
+        return int((STALE_PERIODS * table.period_s + 0.5) * NS_PER_S)

@@ -1,0 +1,1 @@
+"""Builds what sources would have read from short descriptions of a host, and judges it."""
