@@ -141,7 +141,7 @@ def text(watch: Watch, width: int = 80) -> str:
 
 
 def _head(watch: Watch) -> str:
-    what = watch.origin or "watched"
+    what = f"judged {watch.origin}," if watch.origin else "watched"
     line = f"bottletop: {what} {seconds_text(watch.watched_s)}"
     if watch.target is not None:
         line += f" of {watch.target.name} (pid {watch.target.root.pid})"
@@ -207,7 +207,7 @@ def _finding_text(finding: Finding, width: int) -> str:
         f"{finding.severity.label.upper():6} {finding.code}  ({state}, {span})",
         _wrapped("       ", finding.text, width),
     ]
-    lines.extend(f"       - {_evidence_text(item)}" for item in finding.evidence)
+    lines.extend(f"       - {_evidence_text(item, finding.scope)}" for item in finding.evidence)
     for label, content in (
         ("do", finding.advice),
         ("check", finding.next_check),
@@ -218,8 +218,10 @@ def _finding_text(finding: Finding, width: int) -> str:
     return "\n".join(lines)
 
 
-def _evidence_text(item: Evidence) -> str:
-    line = f"{item.metric} {value_text(item.value, item.unit)}"
+def _evidence_text(item: Evidence, scope: str) -> str:
+    """One measured number; what it was measured on is named where that is not the scope itself."""
+    of = "" if item.entity in ("", scope) else f" of {item.entity.rpartition('/')[2]}"
+    line = f"{item.metric}{of}: {value_text(item.value, item.unit)}"
     if item.threshold is not None:
         line += f" (threshold {value_text(item.threshold, item.unit)})"
     return line
