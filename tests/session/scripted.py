@@ -248,9 +248,7 @@ class ScriptedHost:
 
     def _psi(self, name: str) -> Row:
         key = f"host/{name}"
-        return self._row(
-            Psi, key, {Psi.some_us: self.grown(key, Psi.some_us, 900), Psi.full_us: 0}
-        )
+        return self._row(Psi, key, {Psi.some_us: self.grown(key, Psi.some_us, 900), Psi.full_us: 0})
 
     def _health(self, name: str) -> Row:
         failing = name == "x" and self.tick % 11 == 5

@@ -63,6 +63,13 @@ def create(path: Path) -> None:
         raise FileExistsError(errno.EEXIST, reason, str(path)) from None
 
 
+def discard(path: Path) -> None:
+    """Remove a file that never became a recording, with what SQLite put beside it."""
+    for name in (path.name, f"{path.name}-wal", f"{path.name}-shm", f"{path.name}-journal"):
+        with suppress(OSError):
+            path.with_name(name).unlink()
+
+
 class _OpenBlock:
     """Samples of one table that are not sealed yet."""
 
@@ -119,22 +126,24 @@ class Container:
         self.waits_for_disk = synchronous == "FULL"
         """False once commits no longer wait: a power cut may then take the last minute."""
         self._db = _connect(path)
-        self._set_up(synchronous)
-        self._write_meta(
-            {
-                **meta,
-                "thresholds": json.dumps(thresholds, sort_keys=True),
-                "anchor_mono_ns": anchor.mono_ns,
-                "anchor_wall_ns": anchor.wall_ns,
-                "started_ns": clock.monotonic_ns(),
-                "uuid": str(uuid.uuid4()),
-                "synchronous": synchronous,
-                "clean_end": 0,
-                **_zone(anchor),
-            }
-        )
+        facts: dict[str, MetaValue] = {
+            **meta,
+            "thresholds": json.dumps(thresholds, sort_keys=True),
+            "anchor_mono_ns": anchor.mono_ns,
+            "anchor_wall_ns": anchor.wall_ns,
+            "started_ns": clock.monotonic_ns(),
+            "uuid": str(uuid.uuid4()),
+            "synchronous": synchronous,
+            "clean_end": 0,
+            **_zone(anchor),
+        }
+        try:
+            self._set_up(synchronous, facts)
+        except BaseException:
+            self.abandon()
+            raise
 
-    def _set_up(self, synchronous: str) -> None:
+    def _set_up(self, synchronous: str, facts: Mapping[str, MetaValue]) -> None:
         run = self._db.execute
         run("PRAGMA auto_vacuum=INCREMENTAL")
         run("PRAGMA page_size=4096")
@@ -150,7 +159,9 @@ class Container:
         run("BEGIN")
         for statement in schema.create_statements():
             run(statement)
+        self._write_meta(facts)
         run("COMMIT")
+        run("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _write_meta(self, facts: Mapping[str, MetaValue]) -> None:
         rows = [
@@ -158,7 +169,6 @@ class Container:
             for key, value in facts.items()
         ]
         self._db.executemany("INSERT OR REPLACE INTO meta VALUES(?, ?)", rows)
-        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     # -- events -----------------------------------------------------------------------------
 

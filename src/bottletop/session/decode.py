@@ -263,7 +263,7 @@ def stamp(t_ns: int) -> int:
 
 
 def integer_list(column: Column, n: int) -> list[int]:
-    """Exactly `n` integers of at most 64 bits. Raises `Damaged`; `n` is within limits."""
+    """Exactly `n` integers. Raises `Damaged`; `n` is within limits."""
     if not isinstance(column, list):
         return [_integer(column)] * n
     values = _exactly(column, n)
@@ -271,7 +271,7 @@ def integer_list(column: Column, n: int) -> list[int]:
         values = list(accumulate(values))
     elif column[0] != RAW:
         raise Damaged("integers in an unknown form")
-    if values and (set(map(type, values)) != {int} or max(map(abs, values)) >= 1 << 64):
+    if values and set(map(type, values)) != {int}:
         raise Damaged("not integers")
     return values  # type: ignore[return-value]
 

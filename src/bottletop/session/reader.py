@@ -38,10 +38,8 @@ if TYPE_CHECKING:
 
 __all__ = ["NewerFormat", "NotARecording", "NotReadable", "Recording", "open_recording"]
 
-SAMPLE, MARK, JUDGEMENT = range(3)
-"""Order of events that carry the same arrival number."""
-
-Keyed = tuple[int, int, Event]
+Keyed = tuple[int, int, int, Event]
+"""Arrival number; for what follows the sample of that number its moment, and judgements first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +186,7 @@ class Recording:
         """What the file holds and what is not whole about it."""
         found = self._index
         tables = Counter({name: sum(ref.n for ref in refs) for name, refs in found.blocks.items()})
-        tables.update(arrived.sample.table.name for _, _, arrived in self._tail())
+        tables.update(arrived.sample.table.name for *_, arrived in self._tail())
         return RecordingInfo(
             path=str(self.path),
             format=f"{schema.MAJOR}.{self._opened.minor}",
@@ -228,7 +226,7 @@ class Recording:
         streams.append(iter(self._tail()))
         streams.append(self._keyed_marks(since_ns))
         streams.append(self._keyed_evaluations(since_ns))
-        for _, _, event in heapq.merge(*streams, key=lambda item: item[:2]):
+        for *_, event in heapq.merge(*streams, key=lambda item: item[:3]):
             yield event
 
     def _samples(
@@ -239,9 +237,9 @@ class Recording:
             for arrived in self._block(ref, decoder):
                 if arrived.arrival > newest:
                     newest = arrived.arrival
-                    yield newest, SAMPLE, arrived
+                    yield newest, -1, 0, arrived
 
-    def _tail(self) -> Iterator[tuple[int, int, Arrived]]:
+    def _tail(self) -> Iterator[tuple[int, int, int, Arrived]]:
         """Samples of all tables that no block holds."""
         sealed, newest = index.sealed_arrivals(self._index), 0
         for data in self._index.tail:
@@ -249,7 +247,7 @@ class Recording:
                 arrived = self._tail_sample(packed, sealed)
                 if arrived is not None and arrived.arrival > newest:
                     newest = arrived.arrival
-                    yield newest, SAMPLE, arrived
+                    yield newest, -1, 0, arrived
 
     def _block(self, ref: BlockRef, decoder: Decoder) -> list[Arrived]:
         try:
@@ -291,13 +289,13 @@ class Recording:
         for mark in self._index.marks:
             if since_ns is None or mark.t_ns >= since_ns:
                 newest = max(newest, mark.arrival)
-                yield newest, MARK, mark
+                yield newest, mark.t_ns, 1, mark
 
     def _keyed_evaluations(self, since_ns: int | None) -> Iterator[Keyed]:
         newest = 0
         for evaluated in self._evaluated(since_ns):
             newest = max(newest, evaluated.arrival)
-            yield newest, JUDGEMENT, evaluated
+            yield newest, evaluated.judgement.t_ns, 0, evaluated
 
     def _evaluated(self, since_ns: int | None) -> Iterator[Evaluated]:
         for row in self._index.evaluations:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from bottletop.clock import SystemClock
 from bottletop.model import NS_PER_S
-from bottletop.session.container import Container, create
+from bottletop.session.container import Container, create, discard
 from bottletop.session.events import Arrived, Evaluated, Event, Mark
 from bottletop.snapshot import RecordingStatus
 from bottletop.tables import GpuProcess, HotThread, Process, TargetFile, Thread
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from bottletop.session.container import MetaValue
 
 QUEUE_NS = 10 * NS_PER_S
+"""How far the writer may be behind before rows of `SHED_FIRST` are dropped; at twice that, all that
+is older than this."""
 QUEUE_EVENTS = 100_000
 COMMIT_WITHIN_NS = NS_PER_S // 4
 """A sample that has waited this long for its tick's judgement is committed with the next one."""
@@ -40,6 +42,9 @@ SHED_FIRST = (Thread, HotThread, Process, GpuProcess, TargetFile)
 
 class _Flush(threading.Event):
     """Set by the writer once all that was queued before it is committed."""
+
+
+_Queued = tuple[int, Event | _Flush]
 
 
 class Recorder:
@@ -64,7 +69,7 @@ class Recorder:
         self._path = Path(path).absolute()
         self._clock = clock or SystemClock()
         self._since_ns = self._clock.monotonic_ns()
-        self._queue: deque[tuple[int, Event | _Flush]] = deque()
+        self._queue: deque[_Queued] = deque()
         self._taking = threading.RLock()
         """Held by whoever takes out of the queue; putting in needs no lock."""
         self._due = threading.Event()
@@ -72,6 +77,7 @@ class Recorder:
         self._arrival = 0
         self._shed_rows: Counter[str] = Counter()
         self._shed_ns = 0
+        self._shed_next_ns = 0
         self._dropped_rows = 0
         self._size_bytes = 0
         self._error = ""
@@ -141,22 +147,29 @@ class Recorder:
             return  # the writer has just taken it
         if waited_ns > COMMIT_WITHIN_NS:
             self._due.set()
-            if waited_ns > QUEUE_NS or len(self._queue) > QUEUE_EVENTS:
+            behind = waited_ns > QUEUE_NS and now_ns >= self._shed_next_ns
+            if behind or len(self._queue) > QUEUE_EVENTS:
+                self._shed_next_ns = now_ns + QUEUE_NS // 4
                 with self._taking:
-                    self._shed(now_ns - QUEUE_NS)
+                    self._shed(now_ns)
 
-    def _shed(self, before_ns: int) -> None:
-        """Make room: rows of `SHED_FIRST`, then, if that did not help, all that is too old."""
+    def _shed(self, now_ns: int) -> None:
+        """Make room: old rows of `SHED_FIRST`, then, if that did not help, all that is too old."""
         items = [self._queue.popleft() for _ in range(len(self._queue))]
-        kept = [item for item in items if not self._drop(item[1], first=True)]
-        if kept and (kept[0][0] < before_ns or len(kept) > QUEUE_EVENTS // 2):
-            before_ns = max(before_ns, kept[-QUEUE_EVENTS // 2 :][0][0])
-            kept = [
-                (queued_ns, event)
-                for queued_ns, event in kept
-                if queued_ns >= before_ns or not self._drop(event, first=False)
-            ]
-        self._queue.extendleft(reversed(kept))
+        crowded = len(items) > QUEUE_EVENTS
+        items = self._without(items, now_ns if crowded else now_ns - QUEUE_NS // 2, first=True)
+        if crowded and len(items) > QUEUE_EVENTS // 2:
+            items = self._without(items, items[len(items) // 2][0], first=False)
+        elif items and items[0][0] < now_ns - 2 * QUEUE_NS:
+            items = self._without(items, now_ns - QUEUE_NS, first=False)
+        self._queue.extendleft(reversed(items))
+
+    def _without(self, items: list[_Queued], before_ns: int, *, first: bool) -> list[_Queued]:
+        return [
+            (queued_ns, event)
+            for queued_ns, event in items
+            if queued_ns >= before_ns or not self._drop(event, first=first)
+        ]
 
     def _drop(self, event: Event | _Flush, *, first: bool) -> bool:
         """Whether the event goes; counts what goes with it."""
@@ -184,6 +197,7 @@ class Recorder:
         synchronous: str,
     ) -> None:
         container: Container | None = None
+        taken: list[Event | _Flush] = []
         try:
             container = Container(
                 self._path,
@@ -198,12 +212,13 @@ class Recorder:
                 self._due.wait()
                 self._due.clear()
                 closing = self._closing
-                self._write(container, self._take())
+                taken = self._take()
+                self._write(container, taken)
             container.finish()
             self._note(container)
         except Exception as error:
             # Whatever it was, the run goes on without its recording, and says why.
-            self._stop(container, error)
+            self._stop(container, error, taken)
 
     def _take(self) -> list[Event | _Flush]:
         """All that is queued now."""
@@ -234,14 +249,18 @@ class Recorder:
         if not container.waits_for_disk and not self._error:
             self._error = "slow disk: a power cut may take the last minute"
 
-    def _stop(self, container: Container | None, error: Exception) -> None:
-        if container is not None:
-            container.abandon()
+    def _stop(
+        self, container: Container | None, error: Exception, taken: list[Event | _Flush]
+    ) -> None:
         known = isinstance(error, (sqlite3.Error, OSError))
         what = str(error) if known else f"{type(error).__name__}: {error}"
         self._error = clean(f"recording stopped: {what}")
         self._closing = True
-        for event in self._take():
+        if container is None:
+            discard(self._path)
+        else:
+            container.abandon()
+        for event in taken + self._take():
             if isinstance(event, _Flush):
                 event.set()
 
