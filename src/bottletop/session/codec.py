@@ -172,9 +172,9 @@ def deflate(data: bytes) -> bytes:
 
 
 def inflate(data: bytes) -> bytes:
-    """Decompress at most `schema.MAX_BLOB_BYTES`. Raises `Damaged` or zlib.error."""
+    """Decompress at most `schema.MAX_INFLATED_BYTES`. Raises `Damaged` or zlib.error."""
     stream = zlib.decompressobj()
-    out = stream.decompress(data, schema.MAX_BLOB_BYTES)
+    out = stream.decompress(data, schema.MAX_INFLATED_BYTES)
     if not stream.eof:
         raise Damaged("cut short, or larger than a block can be")
     return out

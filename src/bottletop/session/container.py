@@ -79,11 +79,16 @@ class _OpenBlock:
         self.samples: list[Arrived] = []
         self.in_tail = 0
         """How many of them are in the tail already."""
-        self.cells = 0
+        self.rows = 0
 
     @property
     def full(self) -> bool:
-        return len(self.samples) >= self.limit or self.cells >= schema.BLOCK_CELLS
+        cells = self.rows * len(self.encoder.table.columns)
+        return (
+            len(self.samples) >= self.limit
+            or self.rows >= schema.BLOCK_ROWS
+            or cells >= schema.BLOCK_CELLS
+        )
 
 
 class _TailRef(NamedTuple):
@@ -201,12 +206,11 @@ class Container:
     def _sample(self, arrived: Arrived) -> None:
         arrival, sample = arrived
         block = self._blocks.get(sample.table) or self._open_block(sample.table)
-        columns = len(sample.table.columns)
-        fitting = schema.SAMPLE_CELLS // columns
+        fitting = min(schema.SAMPLE_ROWS, schema.SAMPLE_CELLS // len(sample.table.columns))
         if len(sample.rows) > fitting:
             arrived = Arrived(arrival, self._shortened(sample, arrival, fitting))
         block.samples.append(arrived)
-        block.cells += len(sample.rows) * columns
+        block.rows += len(arrived.sample.rows)
         self._last_ns = max(self._last_ns, sample.t_ns)
         if block.full:
             self._seal(block)
@@ -260,7 +264,7 @@ class Container:
                 block.encoder.block(samples),
             ),
         )
-        block.samples, block.in_tail, block.cells = [], 0, 0
+        block.samples, block.in_tail, block.rows = [], 0, 0
         block.limit = schema.BLOCK_SAMPLES
         self._sealed += 1
 

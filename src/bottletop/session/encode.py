@@ -193,6 +193,8 @@ class Encoder:
             if not rest and isinstance(step, int) and not _is_wide(step):
                 return step
         elif isinstance(value, float) and not text:
+            if self._careful:
+                return value
             packed = numbers([value], quantum, {float})
             return packed[1] if packed[0] == STEPS else value
         return [SPECIAL, self._special(value)]

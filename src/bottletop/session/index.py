@@ -104,6 +104,9 @@ class Index:
     tail_ends: list[int] = field(default_factory=list)
     """First and last stamp of each."""
     tail_evaluations: list[Evaluated] = field(default_factory=list)
+    judgements_left: int = schema.MAX_JUDGEMENTS
+    tail_bytes_left: int = schema.MAX_TAIL_BYTES
+    tail_judgement_bytes_left: int = schema.MAX_TAIL_JUDGEMENT_BYTES
     marks: list[Mark] = field(default_factory=list)
 
 
@@ -221,6 +224,9 @@ def _load_evaluations(source: Source, index: Index, judgements: JudgementDecoder
                 raise Damaged("no numbers")
             if not isinstance(marks, bytes):
                 raise Damaged("no marks")
+            index.judgements_left -= max(n, 1)
+            if index.judgements_left < 0:
+                raise Damaged("more than any recording has")
             times, arrivals = judgements.marks(n, marks)
             if not all(plausible(index.anchor, t_ns) for t_ns in times):
                 raise Damaged("beyond all dates")
@@ -232,7 +238,6 @@ def _load_evaluations(source: Source, index: Index, judgements: JudgementDecoder
 
 def _load_tail(source: Source, index: Index, judgements: JudgementDecoder) -> None:
     sql = f"SELECT id, t0, t1, crc, data FROM tail ORDER BY id LIMIT {schema.MAX_LISTED}"
-    left = schema.MAX_TAIL_BYTES
     for number, t0, t1, crc, data in source.rows(sql):
         try:
             if not isinstance(t0, int) or not isinstance(t1, int):
@@ -241,8 +246,8 @@ def _load_tail(source: Source, index: Index, judgements: JudgementDecoder) -> No
                 raise Damaged("beyond all dates")
             if not isinstance(data, bytes) or zlib.crc32(data) != crc:
                 raise Damaged("was changed")
-            left -= len(data)
-            if left < 0:
+            index.tail_bytes_left -= len(data)
+            if index.tail_bytes_left < 0:
                 raise Damaged("more than any recorder leaves")
             _take_tail_row(index, unpack_tail(data), judgements)
         except Damaged as error:
@@ -258,6 +263,9 @@ def _take_tail_row(index: Index, row: TailRow, judgements: JudgementDecoder) -> 
     sealed = last.id + len(last.times) - 1 if last else 0
     for item in row.judgements:
         if item.number > sealed:
+            index.tail_judgement_bytes_left -= len(item.data)
+            if index.tail_judgement_bytes_left < 0:
+                raise Damaged("more than any recorder leaves")
             judgement = judgements.one(item.data)
             if not plausible(index.anchor, judgement.t_ns):
                 raise Damaged("beyond all dates")

@@ -98,23 +98,28 @@ def create_statements() -> list[str]:
 
 BLOCK_SAMPLES = 60
 BLOCK_CELLS = 500_000
+BLOCK_ROWS = 100_000
 BLOCK_AGE_S = 120
 """A block is sealed early rather than grow beyond these."""
+SAMPLE_CELLS = 500_000
+SAMPLE_ROWS = 100_000
+"""Rows of a sample beyond these are dropped, with a mark."""
 TAIL_BYTES = 16 * 1024 * 1024
 """Tables are sealed early rather than let the tail grow beyond this."""
-SAMPLE_CELLS = 1_000_000
-"""Rows of a sample beyond this are dropped, with a mark."""
 
-# Limits that a reader holds a file to; the writer stays far below them.
+# What a reader holds a file to. The writer's own bounds keep it within these.
 MAX_BLOB_BYTES = 16 * 1024 * 1024
-MAX_CELLS = 4_000_000
-MAX_ROWS = 500_000
+MAX_INFLATED_BYTES = 8 * 1024 * 1024
+MAX_CELLS = BLOCK_CELLS + SAMPLE_CELLS
+MAX_ROWS = BLOCK_ROWS + SAMPLE_ROWS
 MAX_BLOCK_SAMPLES = 4096
 MAX_TEXT_CHARS = 65_536
+MAX_BLOCKS = 500_000
+MAX_JUDGEMENTS = 2_000_000
+MAX_TAIL_BYTES = 4 * TAIL_BYTES
+MAX_TAIL_JUDGEMENT_BYTES = 4 * 1024 * 1024
 MAX_LISTED = 100_000
-"""Marks, findings and tail rows that are looked at."""
-MAX_BLOCKS = 2_000_000
+"""Marks, findings and rows of the tail that are looked at."""
 MAX_META = 1_000
 MAX_SERIES = 10_000
 MAX_COLUMNS = 1_024
-MAX_TAIL_BYTES = 64 * 1024 * 1024
