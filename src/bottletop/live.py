@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 from pathlib import Path
@@ -50,6 +51,8 @@ def recorder_for(path: str, runtime: Runtime) -> Recorder:
             "simulated": runtime.simulated,
             "python": platform.python_version(),
             "kernel": platform.release(),
+            "rule_versions": json.dumps(runtime.engine.rule_versions(), sort_keys=True),
+            "judged_since_ns": runtime.engine.began_ns,
         },
         thresholds=runtime.engine.effective_thresholds(),
     )
