@@ -47,7 +47,5 @@ def png(svg: str) -> bytes:
     if not folders:
         raise RuntimeError(f"needs the font {FONT} (Debian: fonts-dejavu-core)")
     return bytes(
-        resvg_py.svg_to_bytes(
-            svg_string=split_runs(svg), monospace_family=FONT, font_dirs=folders
-        )
+        resvg_py.svg_to_bytes(svg_string=split_runs(svg), monospace_family=FONT, font_dirs=folders)
     )

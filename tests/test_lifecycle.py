@@ -8,10 +8,12 @@ import pty
 import subprocess
 import sys
 import threading
-
-import pytest
+from typing import TYPE_CHECKING
 
 from bottletop import lifecycle
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def test_a_terminal_that_closes_is_noticed_once() -> None:

@@ -24,7 +24,7 @@ SETTINGS = {
     "TEXTUAL_SMOOTH_SCROLL": "0",
     "ESCDELAY": "25",
 }
-"""30 frames a second bound what a held key costs; a lone Esc waits 25 ms for a sequence, not 100."""
+"""30 frames a second bound what a held key costs; a lone Esc waits 25 ms for more, not 100."""
 
 
 def run_dashboard(
@@ -43,8 +43,8 @@ def run_dashboard(
     `feed` is a `LiveFeed`, or a `ReplayFeed` with `mode="replay"`; it is not started or stopped
     here. `theme` is auto, dark, light or ansi; `glyphs` is auto, braille, blocks or ascii. `pick`
     opens the process picker first, `log_path` gives the output pane its file, `for_s` closes the
-    screens by itself, and `candidates` lists what the picker offers. Returns 0, 129 after a hang-up or 143 after SIGTERM. Raises
-    ValueError on an unknown theme or glyph set.
+    screens by itself, and `candidates` lists what the picker offers. Returns 0, 129 after a hang-up
+    or 143 after SIGTERM. Raises ValueError on an unknown theme or glyph set.
     """
     _prepare()
     from bottletop.clock import SystemClock

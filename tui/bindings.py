@@ -9,11 +9,20 @@ from bottletop.tui.widgets.keys import Hint
 LIVE, REPLAY = "live", "replay"
 
 
-def key(keys: str, action: str, label: str, tooltip: str, *, id: str, priority: bool = False) -> Binding:  # noqa: A002
+def key(
+    keys: str,
+    action: str,
+    label: str,
+    tooltip: str,
+    *,
+    id: str,  # noqa: A002 - Textual's word for it
+    priority: bool = False,
+) -> Binding:
+    """A binding as all of ours are."""
     return Binding(keys, action, label, tooltip=tooltip, id=id, show=False, priority=priority)
 
 
-APP = [
+APP: tuple[Binding, ...] = (
     key("q", "quit", "Quit", "Leave. What is watched goes on undisturbed.", id="app.quit"),
     key("ctrl+c", "quit", "Quit", "Leave.", id="app.interrupt", priority=True),
     key("question_mark,h", "help", "Help", "Keys, signs and words.", id="app.help"),
@@ -36,12 +45,14 @@ APP = [
     key("minus", "speed(0.5)", "Slower", "Half as fast.", id="replay.slower"),
     key("home", "ends(0)", "Start", "To the start of the recording.", id="replay.start"),
     key("end", "ends(1)", "End", "To the end of the recording.", id="replay.end"),
-]
+)
 
 REPLAY_ACTIONS = frozenset({"seek", "step", "finding", "goto", "speed", "ends"})
 LIVE_ACTIONS = frozenset({"pause", "record", "attach", "log"})
 
-OVERVIEW = [
+ZOOM = key("z", "zoom", "Zoom", "Length of the histories: 60 s, 30 s, 5 min, 1 h.", id="zoom")
+
+OVERVIEW: tuple[Binding, ...] = (
     key("up,k", "cursor(-1)", "Up", "Select the finding above.", id="findings.up"),
     key("down,j", "cursor(1)", "Down", "Select the finding below.", id="findings.down"),
     key("enter", "explain", "Explain", "Explain the selected finding.", id="findings.explain"),
@@ -52,17 +63,17 @@ OVERVIEW = [
     key("5", "solo('threads')", "Threads", "Threads of the target alone.", id="panel.threads"),
     key("6", "solo('findings')", "Findings", "Findings alone.", id="panel.findings"),
     key("escape,0", "solo('')", "Overview", "Back to the overview.", id="panel.overview"),
-    key("z", "zoom", "Zoom", "Length of the GPU histories.", id="panel.zoom"),
-]
+    ZOOM,
+)
 
 BACK = key("escape,enter", "dismiss", "Back", "Back to the overview.", id="screen.back")
 
-SCROLL = [
+SCROLL: tuple[Binding, ...] = (
     key("up,k", "scroll(-1)", "Up", "One line up.", id="scroll.up"),
     key("down,j", "scroll(1)", "Down", "One line down.", id="scroll.down"),
     key("pageup,b", "page(-1)", "Page up", "One page up.", id="scroll.page-up"),
     key("pagedown,f", "page(1)", "Page down", "One page down.", id="scroll.page-down"),
-]
+)
 
 LIVE_HINTS = (
     Hint("Enter", "explain", "screen.explain", 0),
@@ -92,9 +103,11 @@ REPLAY_HINTS = (
 DETAIL_HINTS = (
     Hint("Esc", "back", "screen.dismiss", 0),
     Hint("↑ ↓", "scroll", "screen.scroll(1)", 1),
+    Hint("z", "zoom", "screen.zoom", 3),
     Hint("?", "help", "app.help", 2),
     Hint("q", "quit", "app.quit", 0),
 )
+PAGE_HINTS = tuple(hint for hint in DETAIL_HINTS if hint.key not in ("z", "?"))
 
 
 def hints(mode: str, *, log: bool, solo: bool) -> tuple[Hint, ...]:

@@ -79,6 +79,8 @@ class Board(Widget):
         """Lay the children out anew where the plan differs from the one in force."""
         if plan != self._plan_layout.plan:
             self._plan_layout.plan = plan
+            # A refresh drops the arrangements kept by the ancestors, not our own.
+            self._clear_arrangement_cache()
             self.refresh(layout=True)
 
 

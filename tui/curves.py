@@ -16,10 +16,14 @@ if TYPE_CHECKING:
     from bottletop.snapshot import Snapshot
     from bottletop.store import View
 
-SPAN_S = 120.0
+SPANS_S = (60.0, 120.0, 300.0)
 MOST = 3
 """Histories shown for one finding: more cannot be compared by eye."""
 
+_CONTINUOUS = {Stage.inclusive_ns: Stage.occupied_ns, Stage.self_ns: Stage.occupied_ns}
+"""What completed passes add at their end, and what grows while they are under way: a history of the
+former is a row of spikes."""
+_UNIT_SUFFIXES = frozenset({"pct", "ns", "us", "ms", "s", "w", "mhz", "c", "bytes", "mj"})
 _SECONDS = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0}
 
 
@@ -27,7 +31,7 @@ def entity_label(view: View, metric_id: str, key: str) -> str:
     """What people call the entity of an evidence: "GPU 0", a thread, a stage, a disk."""
     table = BY_NAME.get(metric_id.partition(".")[0], Gpu)
     if table is Stage:
-        return f"stage {view.text(Stage.stage, key) or key.rpartition('/')[2]}"
+        return view.text(Stage.stage, key) or key.rpartition("/")[2]
     return entity_name(view, table, key) or "host"
 
 
@@ -43,13 +47,17 @@ def metric_words(metric_id: str) -> str:
     """`gpu.util_pct` as words: "gpu util"."""
     table, _, column = metric_id.partition(".")
     words = column.split("_")
-    if len(words) > 1 and words[-1] in ("pct", "ns", "us", "ms", "s", "w", "mhz", "c", "bytes", "mj"):
+    if len(words) > 1 and words[-1] in _UNIT_SUFFIXES:
         words = words[:-1]
-    return f"{table.replace('_', ' ')} {' '.join(words)}".strip()
+    of = [word for word in table.split("_") if word not in (*words, "sample")]
+    return " ".join([*of, *words])
 
 
-def of_finding(finding: Finding, snapshot: Snapshot, most: int = MOST) -> list[Curve]:
-    """Histories of the measured numbers behind a finding, each metric and entity once."""
+def of_finding(
+    finding: Finding, snapshot: Snapshot, span_s: float, most: int = MOST
+) -> list[Curve]:
+    """Histories of the measured numbers behind a finding, each metric and entity once, all over
+    the same last `span_s` seconds."""
     seen: set[tuple[str, str]] = set()
     out: list[Curve] = []
     for item in finding.evidence:
@@ -57,7 +65,7 @@ def of_finding(finding: Finding, snapshot: Snapshot, most: int = MOST) -> list[C
         if declared is None or (item.metric, item.entity) in seen:
             continue
         seen.add((item.metric, item.entity))
-        curve = _curve(declared, item, snapshot)
+        curve = _curve(declared, item, snapshot, span_s)
         if curve is not None:
             out.append(curve)
         if len(out) == most:
@@ -65,34 +73,35 @@ def of_finding(finding: Finding, snapshot: Snapshot, most: int = MOST) -> list[C
     return out
 
 
-def _curve(declared: Metric, item: Evidence, snapshot: Snapshot) -> Curve | None:
+def _curve(declared: Metric, item: Evidence, snapshot: Snapshot, span_s: float) -> Curve | None:
     view = snapshot.view
-    series, unit = _series(view, declared, item)
+    declared = _CONTINUOUS.get(declared, declared)
+    series, unit = _series(view, declared, item, span_s)
     if sum(value == value for value in series.values) < 2:
         return None
     threshold = item.threshold if item.unit == unit else None
     low, high = span_of(series.values, unit, threshold)
     return Curve(
-        title=f"{metric_words(item.metric)} of {entity_label(view, item.metric, item.entity)}",
+        title=f"{metric_words(declared.id)} of {entity_label(view, item.metric, item.entity)}",
         unit=unit or "count",
         series=series,
         threshold=threshold,
         low=low,
         high=high,
         now_ns=view.now_ns,
-        span_s=SPAN_S,
+        span_s=span_s,
         wall_ns=snapshot.anchor.wall_at(view.now_ns),
     )
 
 
-def _series(view: View, declared: Metric, item: Evidence) -> tuple[Series, str]:
+def _series(view: View, declared: Metric, item: Evidence, span_s: float) -> tuple[Series, str]:
     if declared is Gpu.util_pct:
-        fine = view.series(GpuUtilSample.util_pct, item.entity, SPAN_S)
+        fine = view.series(GpuUtilSample.util_pct, item.entity, span_s)
         if len(fine.values) > 2:
             return fine, "%"
     if declared.kind is not Kind.COUNTER:
-        return view.series(declared, item.entity, SPAN_S), declared.unit
-    rates = view.rates(declared, item.entity, SPAN_S)
+        return view.series(declared, item.entity, span_s), declared.unit
+    rates = view.rates(declared, item.entity, span_s)
     if declared.unit in _SECONDS:
         # Time spent a second is a share: the unit in which rules and people speak of it.
         return _scaled(rates, 100 / _SECONDS[declared.unit]), "%"
@@ -101,5 +110,3 @@ def _series(view: View, declared: Metric, item: Evidence) -> tuple[Series, str]:
 
 def _scaled(series: Series, factor: float) -> Series:
     return Series(series.t_ns, array("d", [value * factor for value in series.values]))
-
-

@@ -1,4 +1,4 @@
-"""One finding explained, as lines: what is said, on what evidence, what to do, what would refute it."""
+"""One finding explained: what is said, on what evidence, what to do, what would refute it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from bottletop.rules import RULES
 from bottletop.text import cell_width, fit
 from bottletop.tui.curves import entity_label, metric_words
 from bottletop.tui.inks import SEVERITY_INKS
-from bottletop.tui.lines import Line, Span, header, line, wrap
+from bottletop.tui.lines import Line, Span, header, line, ranked, width_of, wrap
 from bottletop.units import age_text, value_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
 
     from bottletop.model import Evidence, Finding
     from bottletop.rules.base import Rule
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from bottletop.tui.glyphs import Glyphs
 
 LABEL_WIDTH = 14
+_SHORT = {"When it is wrong": "Wrong when"}
 COLUMNS = (("measured", 12), ("threshold", 11), ("over", 8))
 _TAIL = sum(size for _, size in COLUMNS)
 
@@ -32,21 +34,25 @@ def head(finding: Finding, snapshot: Snapshot, width: int, glyphs: Glyphs) -> li
     sign = glyphs.severity[finding.severity]
     began = time.localtime(snapshot.anchor.wall_at(finding.since_ns) / NS_PER_S)
     state = "active" if finding.active else "ended"
-    facts: list[Span] = [
+    lead: list[Span] = [
         (f" {glyphs.edge}", ink),
         (f" {sign} {finding.severity.label.upper()}  ", ink),
         (finding.code, "strong"),
-        (f"   {state}, ", "dim"),
-        (f"{age_text(finding.active_s)}", "text"),
-        (f" since {time.strftime('%H:%M:%S', began)}", "dim"),
-        (f" {glyphs.dot} {finding.confidence.label} confidence", "dim"),
+        ("   ", "text"),
+    ]
+    facts: list[tuple[int, Sequence[Span]]] = [
+        (0, [(f"{state} ", "dim"), (age_text(finding.active_s), "text")]),
+        (3, [(f"since {time.strftime('%H:%M:%S', began)}", "dim")]),
+        (1, [(f"{finding.confidence.label} confidence", "dim")]),
     ]
     if finding.lost_gpu_s_per_s is not None:
-        facts += [
-            (f" {glyphs.dot} costs ", "dim"),
+        costs: list[Span] = [
+            ("costs ", "dim"),
             (f"{finding.lost_gpu_s_per_s:.2f} GPU-s a second", "text"),
         ]
-    lines = [line(width, facts)]
+        facts.append((2, costs))
+    room = width - width_of(lead) - 1
+    lines = [line(width, [*lead, *ranked(room, facts, f" {glyphs.dot} ")])]
     lines += [
         line(width, [(f" {glyphs.edge} ", ink), (text, "strong")])
         for text in wrap(finding.text, width - 4)
@@ -54,8 +60,10 @@ def head(finding: Finding, snapshot: Snapshot, width: int, glyphs: Glyphs) -> li
     return lines
 
 
-def body(finding: Finding, snapshot: Snapshot, width: int, glyphs: Glyphs) -> list[Line]:
-    """Evidence, advice, refutation, next check."""
+def body(
+    finding: Finding, snapshot: Snapshot, width: int, glyphs: Glyphs, *, airy: bool
+) -> list[Line]:
+    """Evidence, advice, next check, refutation; `airy` puts blank lines between them."""
     blank = line(width, ())
     lines = [blank, *_evidence(finding, snapshot, width, glyphs), blank]
     for label, text, ink in (
@@ -64,8 +72,8 @@ def body(finding: Finding, snapshot: Snapshot, width: int, glyphs: Glyphs) -> li
         ("Wrong if", finding.refuted_by, "text"),
     ):
         if text:
-            lines += [*_labelled(label, text, width, ink), blank]
-    return lines
+            lines += [*_labelled(label, text, width, ink), *([blank] if airy else [])]
+    return lines if airy else [*lines, blank]
 
 
 def about_rule(code: str, width: int, glyphs: Glyphs) -> list[Line]:
@@ -80,7 +88,7 @@ def about_rule(code: str, width: int, glyphs: Glyphs) -> list[Line]:
         if title in ("What to do", "References"):
             continue
         lines.append(line(width, ()))
-        lines += _labelled(title, text, width, "text")
+        lines += _labelled(_SHORT.get(title, title), text, width, "text")
     return lines
 
 
@@ -115,9 +123,7 @@ def _labelled(label: str, text: str, width: int, ink: str) -> list[Line]:
     return out
 
 
-def _evidence(
-    finding: Finding, snapshot: Snapshot, width: int, glyphs: Glyphs
-) -> list[Line]:
+def _evidence(finding: Finding, snapshot: Snapshot, width: int, glyphs: Glyphs) -> list[Line]:
     heads = "".join(f"{name:>{size}}" for name, size in COLUMNS)
     lead = header(width - _TAIL - 1, "Evidence", rule=glyphs.rule)
     out = [line(width, [*lead, (heads, "dim")])]
@@ -146,5 +152,3 @@ def _evidence_row(item: Evidence, snapshot: Snapshot, width: int) -> Line:
             (f"{span:>{COLUMNS[2][1]}}", "dim"),
         ],
     )
-
-

@@ -69,7 +69,20 @@ class Glyphs:
         return "".join(_shown(char, self.charset) for char in text)
 
 
-_PLAIN = {"…": "~", "–": "-", "—": "-", "°": " ", "·": "-", "×": "x", "→": ">", "‖": "="}
+_PLAIN = {
+    "…": "~",
+    "–": "-",
+    "—": "-",
+    "°": " ",
+    "·": "-",
+    "×": "x",
+    "‖": "=",
+    "→": ">",
+    "←": "<",
+    "↑": "^",
+    "↓": "v",
+}
+"""What stands for the signs of our own texts where they cannot be shown."""
 
 
 @lru_cache(maxsize=4096)
@@ -142,7 +155,7 @@ BLOCKS = Glyphs(
 
 CONSOLE = Glyphs(
     name="console",
-    levels=" ▄█",
+    levels=" _▄█",
     eighths=" ▌█",
     meter=" ═",
     track="─",

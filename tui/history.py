@@ -39,11 +39,11 @@ class Grid(NamedTuple):
 
     end_ns: int
     step_ns: int
-    count: int
+    columns: int
 
     @property
     def start_ns(self) -> int:
-        return self.end_ns - self.step_ns * self.count
+        return self.end_ns - self.step_ns * self.columns
 
     def column(self, t_ns: int) -> int:
         """The column that covers (start, end], possibly outside the grid."""
@@ -63,9 +63,9 @@ def columns(series: Series, on: Grid, hold_s: float) -> list[float]:
     column takes the next sample that comes at most `hold_s` later.
     """
     times, values = series
-    total = [0.0] * on.count
-    seen = [0] * on.count
-    start_ns, step_ns, count = on.start_ns, on.step_ns, on.count
+    total = [0.0] * on.columns
+    seen = [0] * on.columns
+    start_ns, step_ns, count = on.start_ns, on.step_ns, on.columns
     first = bisect_right(times, start_ns)
     for index in range(first, len(times)):
         value = values[index]

@@ -17,6 +17,9 @@ PAIRED_WIDTH = 110
 WIDE_WIDTH, WIDE_HEIGHT = 160, 40
 GUTTER = 2
 """Cells between panels side by side."""
+TWO_UP_FROM = 4
+"""More GPUs than these may share lines where room is short."""
+MOST_ROWS_A_GPU = 7
 TALL = 30
 """From here on the verdict has room to breathe."""
 
@@ -56,8 +59,14 @@ class Want(NamedTuple):
     least: int
     right: int
     most: int
-    step: int = 1
-    """Rows that only help together: one for each GPU."""
+    sizes: tuple[int, ...] = ()
+    """The only numbers of rows that help, where not every one does (one more for each GPU)."""
+
+    def grown(self, rows: int, limit: int) -> int:
+        """The largest useful number of rows up to `limit`, `rows` where that is less."""
+        if not self.sizes:
+            return max(rows, limit)
+        return max([rows, *(size for size in self.sizes if size <= limit)])
 
 
 Plan = dict[str, Box]
@@ -99,11 +108,9 @@ def plan(width: int, height: int, content: Content) -> Plan:
     return boxes
 
 
-def share(rows: int, wants: Sequence[Want]) -> dict[str, int]:
-    """Give out rows: the least to each in order, then the right, then the most; none to the rest.
-
-    Whatever is left goes to the last that was given any.
-    """
+def share(rows: int, wants: Sequence[Want], rest: str) -> dict[str, int]:
+    """Give out rows: the least to each in order, then the right, then the most; what is left goes
+    to `rest`. A panel whose least does not fit gets none."""
     given: dict[str, int] = {}
     left = rows
     for want in wants:
@@ -113,71 +120,17 @@ def share(rows: int, wants: Sequence[Want]) -> dict[str, int]:
     for level in ("right", "most"):
         for want in wants:
             if want.name in given:
-                more = min(left, max(0, getattr(want, level) - given[want.name]))
-                more -= more % want.step
-                given[want.name] += more
-                left -= more
-    if given and left:
-        given[list(given)[-1]] += left
+                had = given[want.name]
+                given[want.name] = want.grown(had, min(had + left, getattr(want, level)))
+                left -= given[want.name] - had
+    if left and given:
+        taker = rest if rest in given else list(given)[-1]
+        given[taker] += left
     return given
 
 
-def stack(box: Box, wants: Sequence[Want], order: Sequence[str]) -> Plan:
-    """Put panels under one another in `order`, rows given by the priority in `wants`."""
-    given = share(box.height, wants)
-    out: Plan = {}
-    y = box.y
-    for name in order:
-        if name in given:
-            out[name] = Box(box.x, y, box.width, given[name])
-            y += given[name]
-    return out
-
-
-MOST_ROWS_A_GPU = 7
-
-
-def gpu_rows(count: int, rows_each: int) -> int:
-    return 1 + max(1, count) * rows_each
-
-
-def _gpus(content: Content, *, least_each: int = 1, right_each: int, most_each: int) -> Want:
-    count = content.gpus
-    least = gpu_rows(count, least_each) if count <= 8 else 1 + -(-count // 2)
-    return Want(
-        "gpus",
-        min(least, 9),
-        gpu_rows(count, right_each),
-        gpu_rows(count, most_each) if count else 2,
-        max(1, count) if count <= 8 else 1,
-    )
-
-
-def _stage_rows(content: Content) -> int:
-    return 1 + max(1, content.stages)
-
-
-def _stacked(box: Box, content: Content) -> Plan:
-    many = content.gpus > 4
-    cores = 2 if content.cores <= box.width - 8 else 3
-    wants = (
-        _gpus(content, right_each=1 if many else 3, most_each=2 if many else 6),
-        Want("findings", 2, 4, 2 + max(2, content.findings)),
-        Want("stages", 2, _stage_rows(content), _stage_rows(content)),
-        Want("cores", 2, cores, cores + 1),
-        Want("disks", 2, min(3, 1 + content.disks), 1 + content.disks),
-    )
-    order = ("gpus", "stages", "cores", "disks", "findings")
-    given = share(box.height, wants)
-    # Rows nobody asked for go to the histories and to findings, not to whoever is last.
-    spare = given.get("disks", 0) - (1 + max(1, content.disks))
-    if spare > 0:
-        given["disks"] -= spare
-        given["findings"] = given.get("findings", 0) + spare
-    return _place(box, given, order)
-
-
-def _place(box: Box, given: Mapping[str, int], order: Sequence[str]) -> Plan:
+def place(box: Box, given: Mapping[str, int], order: Sequence[str]) -> Plan:
+    """Put panels under one another."""
     out: Plan = {}
     y = box.y
     for name in order:
@@ -187,15 +140,45 @@ def _place(box: Box, given: Mapping[str, int], order: Sequence[str]) -> Plan:
     return out
 
 
+def _gpus(content: Content, *, right_each: int, most_each: int) -> Want:
+    """From two GPUs a line up to `most_each` lines a GPU."""
+    count = content.gpus
+    if not count:
+        return Want("gpus", 2, 2, 2)
+    least = 1 + (-(-count // 2) if count > TWO_UP_FROM else count)
+    whole = tuple(1 + count * each for each in range(1, most_each + 1))
+    right = 1 + count * right_each
+    return Want("gpus", least, right, whole[-1], (least, *whole))
+
+
+def _stage_rows(content: Content) -> int:
+    return 1 + max(1, content.stages)
+
+
+def _stacked(box: Box, content: Content) -> Plan:
+    many = content.gpus > TWO_UP_FROM
+    each = 1 if many else 2 if content.gpus > 1 else 3
+    cores = 2 if content.cores <= box.width - 8 else 3
+    stages = _stage_rows(content)
+    wants = (
+        _gpus(content, right_each=each, most_each=2 if many else 6),
+        Want("stages", 2, stages, stages),
+        Want("findings", 3, 4, 3 + content.findings),
+        Want("cores", 2, cores, cores + 1),
+        Want("disks", 2, min(3, 1 + content.disks), 1 + content.disks),
+    )
+    given = share(box.height, wants, "findings")
+    return place(box, given, ("gpus", "stages", "cores", "disks", "findings"))
+
+
 def _paired(box: Box, content: Content) -> Plan:
     half = max(5, min(box.height // 4, max(_stage_rows(content) + 1, 7)))
     wants = (
-        _gpus(content, right_each=2, most_each=3 if content.gpus > 4 else 7),
+        _gpus(content, right_each=2, most_each=3 if content.gpus > TWO_UP_FROM else 7),
         Want("findings", 3, min(8, 2 + max(3, content.findings)), 12),
         Want("pair", 4, half, half + 2),
     )
-    given = share(box.height, wants)
-    rows = _place(box, given, ("gpus", "pair", "findings"))
+    rows = place(box, share(box.height, wants, "findings"), ("gpus", "pair", "findings"))
     pair = rows.pop("pair", None)
     if pair is not None:
         left = pair.width * 11 // 20
@@ -211,21 +194,19 @@ def _wide(box: Box, content: Content) -> Plan:
     left_width = box.width * 29 // 50
     left = Box(box.x, box.y, left_width - GUTTER, box.height)
     right = Box(box.x + left_width, box.y, box.width - left_width, box.height)
-    count = max(1, content.gpus)
-    stages = min(_stage_rows(content) + 1, box.height // 3)
-    each = max(1, min(MOST_ROWS_A_GPU, (box.height - stages - 1) // count))
-    gpus = min(2 + count * each, box.height - stages)
-    out = {
-        "gpus": Box(left.x, left.y, left.width, gpus),
-        "stages": Box(left.x, left.y + gpus, left.width, left.height - gpus),
-    }
+    stages = _stage_rows(content) + 1
+    lefts = (
+        _gpus(content, right_each=4, most_each=MOST_ROWS_A_GPU),
+        Want("stages", 3, stages, stages),
+    )
+    out = place(left, share(left.height, lefts, "stages"), ("gpus", "stages"))
     cores = 2 + 2 * max(1, -(-content.cores // 64))
     findings = 2 + 3 * max(2, content.findings)
-    wants = (
+    rights = (
         Want("findings", 5, min(findings, box.height // 2), findings),
         Want("cores", 3, cores, cores + 1),
         Want("disks", 3, 2 + content.disks, 2 + content.disks),
-        Want("threads", 3, 8, 40),
+        Want("threads", 3, 8, 14),
     )
-    out.update(stack(right, wants, ("findings", "cores", "disks", "threads")))
-    return out
+    order = ("findings", "cores", "disks", "threads")
+    return out | place(right, share(right.height, rights, "threads"), order)

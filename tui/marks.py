@@ -70,9 +70,7 @@ def by_entity(findings: Sequence[Finding]) -> dict[str, Mark]:
     return {entity: Mark(severity, tuple(codes)) for entity, (severity, codes) in found.items()}
 
 
-def moments(
-    view: View, key: str, findings: Sequence[Finding], span_s: float
-) -> tuple[Moment, ...]:
+def moments(view: View, key: str, findings: Sequence[Finding], span_s: float) -> tuple[Moment, ...]:
     """Cycles and throttled stretches of one GPU that active findings are about, oldest first."""
     out: list[Moment] = []
     for finding in findings:
@@ -88,9 +86,7 @@ def moments(
     return tuple(sorted(out))
 
 
-def _held(
-    view: View, metric: Metric, key: str, span_s: float, severity: Severity
-) -> list[Moment]:
+def _held(view: View, metric: Metric, key: str, span_s: float, severity: Severity) -> list[Moment]:
     times, duties = view.rates(metric, key, span_s)
     before_ns = view.now_ns - round(span_s * NS_PER_S)
     out = []

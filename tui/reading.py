@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from bottletop.model import NS_PER_S, Absent, Severity, SourceState, State, Value
+from bottletop.model import NS_PER_S, SourceState
 from bottletop.stages import stage_stats
-from bottletop.store import Missing
 from bottletop.tables import Core, Disk, Gpu, Memory, Own, Process, Psi, Thread
 from bottletop.tables.process import THREAD_STATES
 from bottletop.tui import marks
 from bottletop.tui.read_gpu import GpuPicture, read_gpus
+from bottletop.tui.values import number, per_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from bottletop.store import View
     from bottletop.tui.marks import Mark
 
-NOW_S = 2.5
-"""Look-back of "now" for counters: the last two ticks and some slack, as one tick alone flickers."""
 STAGES_S = 30.0
 THREADS_S = 5.0
 HOT_THREADS = 12
@@ -146,19 +144,6 @@ class Reading:
         """Sources that are not ok; a simulated one is."""
         well = (SourceState.OK, SourceState.SIMULATED)
         return tuple(source for source in self.sources if source.state not in well)
-
-
-def number(value: Value) -> float | None:
-    """A value as a number, None where it is absent or text."""
-    return value if isinstance(value, (int, float)) else None
-
-
-def per_s(view: View, metric: Metric, key: str, span_s: float = NOW_S) -> float | None:
-    """Growth a second of a counter, None where it cannot be told."""
-    try:
-        return view.growth(metric, key, span_s).per_s
-    except Missing:
-        return None
 
 
 class Reader:
@@ -353,9 +338,7 @@ def _thread(view: View, key: str, cpu: float, mark: Mark | None) -> ThreadPictur
     )
 
 
-def _stages(
-    view: View, watched_s: float, marked: Mapping[str, Mark]
-) -> tuple[StagePicture, ...]:
+def _stages(view: View, watched_s: float, marked: Mapping[str, Mark]) -> tuple[StagePicture, ...]:
     stats = stage_stats(view, min(STAGES_S, max(watched_s, 1.0)))
     return tuple(StagePicture(stat, marked.get(stat.key)) for stat in stats)
 
@@ -366,7 +349,7 @@ def _stage_trouble(snapshot: Snapshot) -> str:
     for source in snapshot.sources:
         if source.name == "stage" and source.state is not SourceState.OK and source.reason:
             return source.reason
-    return "it names no stages: mark them with `with stage(\"preprocess\"):` of bottletop.probe"
+    return 'none are marked: with stage("preprocess"): of bottletop.probe'
 
 
 def _target(
@@ -392,17 +375,3 @@ def _target(
         rss_bytes=rss or None,
         hottest=threads[0] if threads else None,
     )
-
-
-def absent_word(value: Value) -> str:
-    """The shortest word for why a value is missing; stale, denied and lost look different."""
-    if not isinstance(value, Absent):
-        return ""
-    return {
-        State.UNSUPPORTED: "n/a",
-        State.DENIED: "denied",
-        State.LOST: "lost",
-        State.STALE: "stale",
-        State.ERROR: "error",
-        State.IMPLAUSIBLE: "absurd",
-    }.get(value.state, "–")

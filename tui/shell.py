@@ -44,7 +44,7 @@ class BottletopApp(App[int]):
 
     CSS_PATH = "app.tcss"
     TITLE = "bottletop"
-    BINDINGS = bindings.APP
+    BINDINGS = [*bindings.APP]
     ENABLE_COMMAND_PALETTE = False
 
     class Done(Message):
@@ -104,7 +104,7 @@ class BottletopApp(App[int]):
         return self.return_code or 0
 
     async def _run_watched(self) -> None:
-        """Run with SIGHUP, SIGTERM and the terminal's end taken care of: Textual does none of it."""
+        """Run with SIGHUP, SIGTERM and the terminal's end taken care of; Textual does not."""
         loop = asyncio.get_running_loop()
         for number, code in ((signal.SIGHUP, HANGUP_CODE), (signal.SIGTERM, TERMINATED_CODE)):
             loop.add_signal_handler(number, self.leave, code)

@@ -86,6 +86,8 @@ ANSI = Theme(
     boost="ansi_default",
     dark=True,
     variables={
+        "ansi-background": "ansi_black",
+        "ansi-foreground": "ansi_white",
         "bt-strong": "ansi_default",
         "bt-dim": "ansi_default",
         "bt-faint": "ansi_default",
@@ -103,7 +105,7 @@ ANSI = Theme(
         "input-selection-background": "ansi_blue",
     },
 )
-"""The terminal's own colours and ground: for 16-colour terminals, NO_COLOR and those who like it."""
+"""The terminal's own colours and ground: for 16 colours, NO_COLOR and those who like it."""
 
 THEMES = (DARK, LIGHT, ANSI)
 NAMES = {"dark": DARK.name, "light": LIGHT.name, "ansi": ANSI.name}

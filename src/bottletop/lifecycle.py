@@ -22,7 +22,8 @@ HANGUP_CODE = 129
 TERMINATED_CODE = 143
 """128 + SIGTERM."""
 
-_POLL_S = 0.5
+_POLL_S = 1.0
+_GONE = select.POLLHUP | select.POLLERR | select.POLLNVAL
 _LAST_WORDS_S = 1.0
 
 
@@ -68,7 +69,7 @@ class HangupWatch:
                 events = poller.poll(_POLL_S * 1000)
             except OSError:
                 return
-            if any(event & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for _, event in events):
+            if any(event & _GONE for _, event in events):
                 if not self._stopped.is_set():
                     self._on_hangup()
                 return

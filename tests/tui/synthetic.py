@@ -181,7 +181,7 @@ class Host:
             return self._row(
                 Gpu,
                 key,
-                {**{metric: lost for metric in Gpu.columns}, **name, Gpu.health: 1},
+                {**dict.fromkeys(Gpu.columns, lost), **name, Gpu.health: 1},
             )
         util = sum(self.util_at(index, now_s - 1 + step / 20) for step in range(20)) / 20
         hot = index == HOT_GPU and 30 < self.seconds % 90 < 60
@@ -393,10 +393,15 @@ class Host:
             self._stages()
 
     def _stages(self) -> None:
-        calls = int(self.clock.monotonic_ns() / NS_PER_S / CYCLE_S)
+        now_s = self.clock.monotonic_ns() / NS_PER_S
+        calls, into_s = divmod(now_s, CYCLE_S)
         rows = []
+        begins_s = 0.0
         for name, seconds in CYCLE:
-            spent = calls * seconds * NS_PER_S
+            inside_s = min(max(into_s - begins_s, 0.0), seconds)
+            under_way = 0 < inside_s < seconds
+            done = int(calls) + (into_s >= begins_s + seconds)
+            begins_s += seconds
             rows.append(
                 self._row(
                     Stage,
@@ -405,12 +410,14 @@ class Host:
                         Stage.stage: name,
                         Stage.source: "probe",
                         Stage.pid: ROOT.pid,
-                        Stage.calls: calls,
-                        Stage.inclusive_ns: spent,
-                        Stage.self_ns: spent,
-                        Stage.in_flight: name == "preprocess",
-                        Stage.in_flight_ns: 4e8 if name == "preprocess" else 0,
+                        Stage.calls: done,
+                        Stage.inclusive_ns: done * seconds * NS_PER_S,
+                        Stage.self_ns: done * seconds * NS_PER_S,
+                        Stage.occupied_ns: (int(calls) * seconds + inside_s) * NS_PER_S,
+                        Stage.in_flight: int(under_way),
+                        Stage.in_flight_ns: inside_s * NS_PER_S if under_way else 0,
                         Stage.longest_ns: seconds * 1.21 * NS_PER_S,
+                        Stage.gone: 0,
                     },
                 )
             )
@@ -497,10 +504,10 @@ def findings(now_ns: int, shape: Shape) -> tuple[Finding, ...]:
         evidence=(
             Evidence("gpu.util_pct", gpu_key(0), 30.0, "%", 80.0, 30),
             Evidence("thread.cpu_ns", thread, 98.0, "%", 60.0, 30),
-            Evidence("stage.inclusive_ns", f"{ROOT.key}/preprocess", 61.0, "%", 30.0, 30),
+            Evidence("stage.inclusive_ns", f"{ROOT.key}/preprocess", 63.0, "%", 30.0, 30),
         ),
         advice="Move preprocessing off the request thread: worker processes with at least two "
-        "batches of prefetch, or decode on the GPU. A larger batch helps only where latency allows.",
+        "batches of prefetch, or decode on the GPU. A larger batch helps where latency allows.",
         refuted_by="The thread stays this busy while the GPU is busy too: then it is polling for "
         "the GPU, not feeding it.",
         next_check="py-spy record --nonblocking --pid 4242 --duration 10",
@@ -542,9 +549,9 @@ def findings(now_ns: int, shape: Shape) -> tuple[Finding, ...]:
             code="preprocess-on-critical-path",
             severity=Severity.ADVICE,
             scope=ROOT.key,
-            text="preprocess takes 61 % of the cycle and overlaps with nothing",
+            text="preprocess takes 63 % of the cycle and overlaps with nothing",
             evidence=(
-                Evidence("stage.inclusive_ns", f"{ROOT.key}/preprocess", 61.0, "%", 30.0, 30),
+                Evidence("stage.inclusive_ns", f"{ROOT.key}/preprocess", 63.0, "%", 30.0, 30),
             ),
             lost_gpu_s_per_s=None,
         ),
@@ -552,3 +559,101 @@ def findings(now_ns: int, shape: Shape) -> tuple[Finding, ...]:
     if not shape.target:
         out = [finding for finding in out if finding.scope == hot]
     return tuple(out)
+
+
+class LiveHost:
+    """A `LiveFeed` of a made-up host. `refuse` makes every request fail with its words."""
+
+    def __init__(self, host: Host, *, refuse: str = "") -> None:
+        self.host = host
+        self.refuse = refuse
+        self.recording: RecordingStatus | None = None
+        self.attached: list[int] = []
+        self._bumped = 0
+
+    def snapshot(self) -> Snapshot:
+        made = self.host.snapshot(recording=self.recording)
+        return replace(made, generation=made.generation + self._bumped)
+
+    def attach(self, pid: int) -> None:
+        if self.refuse:
+            raise ValueError(self.refuse)
+        self.attached.append(pid)
+
+    def start_recording(self, path: str) -> None:
+        if self.refuse:
+            raise OSError(self.refuse)
+        self.recording = RecordingStatus(path, self.host.clock.monotonic_ns(), 12 << 20, 0)
+        self._bumped += 1
+
+    def stop_recording(self) -> str:
+        assert self.recording is not None
+        path, self.recording = self.recording.path, None
+        self._bumped += 1
+        return path
+
+
+class RecordedHost:
+    """A `ReplayFeed` over a made-up host that is run anew to every moment asked for."""
+
+    LENGTH_S = 150
+    FIRST_S = 30
+    """Seconds that had passed when the recording began."""
+
+    def __init__(self, shape: Shape | None = None, at_s: int = 90) -> None:
+        self._shape = shape or Shape()
+        self._at_s = at_s
+        self._generation = 0
+        self._playing = False
+        self._speed = 1.0
+        self.host = Host(self._shape).run(self.FIRST_S + at_s)
+
+    def snapshot(self) -> Snapshot:
+        start_ns = self.host.clock.monotonic_ns() - self._at_s * NS_PER_S
+
+        def span(on_s: int, off_s: int, severity: Severity, code: str) -> tuple[int, int, int, str]:
+            return (start_ns + on_s * NS_PER_S, start_ns + off_s * NS_PER_S, int(severity), code)
+
+        playback = Playback(
+            path="/var/tmp/gpu-node-07-20260806.btrec",
+            start_ns=start_ns,
+            end_ns=start_ns + self.LENGTH_S * NS_PER_S,
+            now_ns=start_ns + self._at_s * NS_PER_S,
+            playing=self._playing,
+            speed=self._speed,
+            finding_spans=(
+                span(20, 80, Severity.WARN, "gpu-starved-cpu"),
+                span(35, 70, Severity.ADVICE, "gpu-util-sawtooth"),
+                span(100, 118, Severity.CRIT, "thermal-throttle"),
+            ),
+        )
+        made = self.host.snapshot(playback=playback)
+        return replace(made, generation=self._generation)
+
+    @property
+    def at_s(self) -> int:
+        return self._at_s
+
+    def play(self, playing: bool) -> None:
+        self._playing = playing
+        self._generation += 1
+
+    def set_speed(self, speed: float) -> None:
+        self._speed = speed
+        self._generation += 1
+
+    def step(self, count: int) -> None:
+        self._playing = False
+        self._go(self._at_s + count)
+
+    def seek(self, t_ns: int) -> None:
+        start_ns = self.host.clock.monotonic_ns() - self._at_s * NS_PER_S
+        self._go(round((t_ns - start_ns) / NS_PER_S))
+
+    def advance(self) -> None:
+        """Time stands still unless a test steps it."""
+
+    def _go(self, at_s: int) -> None:
+        self._at_s = min(max(at_s, 0), self.LENGTH_S)
+        self.host = Host(self._shape).run(self.FIRST_S + self._at_s)
+        self._generation += 1

@@ -54,7 +54,7 @@ class TooSmall(Canvas):
 class Overview(Screen[None]):
     """Panels on a board; a plan says which of them are there and where."""
 
-    BINDINGS = bindings.OVERVIEW
+    BINDINGS = [*bindings.OVERVIEW]
 
     def __init__(self, glyphs: Glyphs, mode: str, log_path: str | None) -> None:
         super().__init__(id="overview")

@@ -57,7 +57,7 @@ def _of_the_day(
         raise ValueError(f"{hours}:{minutes:02d}:{seconds:02.0f} is not a time of day")
     start_s = anchor.wall_at(playback.start_ns) / NS_PER_S
     local = time.localtime(start_s)
-    day = datetime(local.tm_year, local.tm_mon, local.tm_mday, hours, minutes)  # noqa: DTZ001
+    day = datetime(local.tm_year, local.tm_mon, local.tm_mday, hours, minutes)
     wall_s = day.timestamp() + seconds
     if wall_s < start_s - 1:
         wall_s += 86_400
@@ -71,9 +71,7 @@ class GotoScreen(ModalScreen[str]):
 
     def __init__(self) -> None:
         super().__init__(id="goto")
-        self._input = Input(
-            placeholder="14:32:07   2:10   +30   50%", compact=True, id="goto-time"
-        )
+        self._input = Input(placeholder="14:32:07   2:10   +30   50%", compact=True, id="goto-time")
         self._input.border_title = "Go to"
 
     def compose(self) -> ComposeResult:

@@ -65,6 +65,7 @@ class HelpScreen(TextScreen):
     def __init__(self, glyphs: Glyphs, mode: str) -> None:
         super().__init__(glyphs, id="help")
         self._mode = mode
+        self.keys.set_hints(bindings.PAGE_HINTS)
 
     def content(self, width: int, height: int) -> Sequence[Line]:
         del height
@@ -121,6 +122,8 @@ def _meaning(word: str, meaning: str, width: int) -> list[Line]:
     lead = word
     out = []
     for row in rows:
-        out.append(line(width, [("   ", "text"), (f"{lead:<{KEY_WIDTH}}", "strong"), (row, "text")]))
+        out.append(
+            line(width, [("   ", "text"), (f"{lead:<{KEY_WIDTH}}", "strong"), (row, "text")])
+        )
         lead = ""
     return out

@@ -35,6 +35,8 @@ HINTS = (
 COLUMNS = (("pid", 8), ("CPU time", 11), ("age", 9), ("threads", 8))
 USER_WIDTH = 10
 NAME_WIDTH = 18
+NAMES_FROM = 100
+"""Width from which the name, which the command begins with, has a column of its own."""
 
 
 class Candidates(Canvas):
@@ -82,7 +84,8 @@ class Candidates(Canvas):
     def lines(self, width: int, height: int) -> Sequence[Line]:
         heads = "".join(f"{name:>{size}}" for name, size in COLUMNS)
         count = f"{len(self.shown)} of {len(self.everything)}" if self.everything else ""
-        lead = f"   {fit('user', USER_WIDTH)} {fit('name', NAME_WIDTH)} command"
+        name = fit("name", NAME_WIDTH) + " " if width >= NAMES_FROM else ""
+        lead = f"   {fit('user', USER_WIDTH)} {name}command"
         out = [
             header(width, "Processes", [(count, "dim")], rule=self.glyphs.rule),
             line(width, [(f"{heads}{lead}", "dim")]),
@@ -93,9 +96,10 @@ class Candidates(Canvas):
         current = self.chosen
         at = self.shown.index(current) if current else 0
         first = max(0, min(at - room + 1, len(self.shown) - room))
-        for item in self.shown[first : first + room]:
-            out.append(_row(item, width, self.glyphs, selected=item is current))
-        return out
+        return out + [
+            _row(item, width, self.glyphs, selected=item is current)
+            for item in self.shown[first : first + room]
+        ]
 
     def on_click(self, event: Click) -> None:
         room = self.size.height - 2
@@ -114,6 +118,9 @@ def _matches(item: Candidate, words: Sequence[str]) -> bool:
 
 
 def _row(item: Candidate, width: int, glyphs: Glyphs, *, selected: bool) -> Line:
+    named: list[Span] = [(item.command, "text")]
+    if width >= NAMES_FROM:
+        named = [(fit(item.name, NAME_WIDTH), "strong"), (f" {item.command}", "dim")]
     age = MISSING if item.age_s is None else age_text(item.age_s)
     spans: list[Span] = [
         (glyphs.cursor if selected else " ", "strong"),
@@ -122,8 +129,7 @@ def _row(item: Candidate, width: int, glyphs: Glyphs, *, selected: bool) -> Line
         (f"{age:>{COLUMNS[2][1]}}", "dim"),
         (f"{item.threads:>{COLUMNS[3][1]}}", "dim"),
         (f"   {fit(item.user, USER_WIDTH)} ", "dim"),
-        (fit(item.name, NAME_WIDTH), "strong"),
-        (f" {item.command}", "dim"),
+        *named,
     ]
     if selected:
         spans = [(text, f"on-cursor {ink}") for text, ink in spans]

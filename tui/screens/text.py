@@ -26,7 +26,11 @@ class Page(Canvas):
     """Lines longer than the screen, with a place in them."""
 
     def __init__(
-        self, glyphs: Glyphs, content: Callable[[int, int], Sequence[Line]], *, id: str  # noqa: A002
+        self,
+        glyphs: Glyphs,
+        content: Callable[[int, int], Sequence[Line]],
+        *,
+        id: str,  # noqa: A002
     ) -> None:
         super().__init__(glyphs, id=id)
         self._content = content

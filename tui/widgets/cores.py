@@ -32,11 +32,12 @@ class CorePanel(Panel):
 def draw(reading: Reading, width: int, height: int, glyphs: Glyphs) -> list[Line]:
     """Draw the grid into `height` lines of `width` cells."""
     cores = reading.cores
-    out = [_header(reading, width, glyphs)]
     if not cores:
         why = reading.trouble.get("core", "not read yet")
-        return [*out, line(width, [("   no CPU readings: ", "text"), (why, "dim")])]
+        head = header(width, "Cores", rule=glyphs.rule)
+        return [head, line(width, [("   no CPU readings: ", "text"), (why, "dim")])]
     a_row, merge = _shape(len(cores), width, height - 1)
+    out = [_header(reading, merge, width, glyphs)]
     cells = _merged(cores, merge)
     lines = -(-len(cells) // a_row)
     tall = max(1, min(MAX_ROWS_A_LINE, (height - 1) // lines))
@@ -75,12 +76,14 @@ def _merged(cores: Sequence[CorePicture], merge: int) -> list[CorePicture]:
     if merge == 1:
         return list(cores)
     groups = [cores[at : at + merge] for at in range(0, len(cores), merge)]
-    return [max(group, key=lambda core: (core.mark is not None, core.busy or 0)) for group in groups]
+    return [
+        max(group, key=lambda core: (core.mark is not None, core.busy or 0)) for group in groups
+    ]
 
 
-def _header(reading: Reading, width: int, glyphs: Glyphs) -> Line:
+def _header(reading: Reading, merge: int, width: int, glyphs: Glyphs) -> Line:
     trouble = reading.trouble.get("core", "")
-    if trouble and reading.cores:
+    if trouble:
         return header(width, "Cores", [(trouble, "warn")], rule=glyphs.rule)
     pegged = sum((core.busy or 0) >= PEGGED for core in reading.cores)
     facts: list[tuple[int, Sequence[Span]]] = [(0, [(_busy(reading.cpu), "text")])]
@@ -88,9 +91,8 @@ def _header(reading: Reading, width: int, glyphs: Glyphs) -> Line:
     if pegged:
         facts.append((1, [(f"{pegged}", "strong"), (f" at {percent_text(PEGGED)} or more", "dim")]))
     facts.extend(_split(reading.cpu))
-    merge = _shape(max(1, len(reading.cores)), width, max(1, 99))[1]
     if merge > 1:
-        facts.append((2, [(f"{merge} a cell, the busier shown", "dim")]))
+        facts.append((2, [(f"{merge} a cell, the busiest shown", "dim")]))
     return header(width, "Cores", ranked(width - 12, facts, f" {glyphs.dot} "), rule=glyphs.rule)
 
 
@@ -121,8 +123,7 @@ def _rows(
         number = f"{first:>{LEAD - 2}}  " if row == tall - 1 else " " * LEAD
         unread = glyphs.dot if row == tall - 1 else " "
         signs = [
-            glyphs.levels[min(max(level - base, 0), steps)] if level else unread
-            for level in levels
+            glyphs.levels[min(max(level - base, 0), steps)] if level else unread for level in levels
         ]
         out.append(line(width, [(number, "dim"), *runs(_spaced(signs, " "), inks)]))
     return out

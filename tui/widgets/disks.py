@@ -44,7 +44,9 @@ def draw(reading: Reading, width: int, height: int, glyphs: Glyphs) -> list[Line
     heads = "".join(f"{name:>{size}}" for name, size in columns)
     trouble = reading.trouble.get("disk", "")
     facts: list[Span] = [(trouble, "warn")] if trouble and reading.disks else []
-    lead = header(width - len(heads) - (meter + 2 if meter else 1), "Disks", facts, rule=glyphs.rule)
+    lead = header(
+        width - len(heads) - (meter + 2 if meter else 1), "Disks", facts, rule=glyphs.rule
+    )
     out = [line(width, [*lead, (heads, "dim")])]
     if not reading.disks:
         return [*out, line(width, [("   no disks: ", "text"), (trouble or "none seen", "dim")])]

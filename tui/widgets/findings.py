@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from textual.events import Click
 
-    from bottletop.model import Finding
+    from bottletop.model import Finding, Unknown
     from bottletop.tui.glyphs import Glyphs
     from bottletop.tui.reading import Reading
 
@@ -106,19 +106,13 @@ def draw(
         out.extend(_lines(finding, width, rows, glyphs, selected=finding is selected))
     if not findings:
         out.append(line(width, [("   nothing to report", "dim")]))
-    for unknown in reading.unknown[: height - len(out)]:
-        out.append(
-            line(
-                width,
-                [
-                    ("   ", "text"),
-                    ("? ", "dim"),
-                    (fit(unknown.code, CODE_WIDTH), "dim"),
-                    (f"not judged: {unknown.missing}", "dim"),
-                ],
-            )
-        )
+    out += [_unjudged(unknown, width) for unknown in reading.unknown[: height - len(out)]]
     return out
+
+
+def _unjudged(unknown: Unknown, width: int) -> Line:
+    why = f"not judged: {unknown.missing}"
+    return line(width, [("   ? ", "dim"), (fit(unknown.code, CODE_WIDTH), "dim"), (why, "dim")])
 
 
 def _evidence(finding: Finding, glyphs: Glyphs) -> str:
@@ -150,7 +144,7 @@ def _lines(
     room = width - 4 - AGE_WIDTH
     evidence = _evidence(finding, glyphs)
     lines: list[list[Span]]
-    if rows == 1 and width >= CODE_FROM or rows == 2:
+    if (rows == 1 and width >= CODE_FROM) or rows == 2:
         code = CODE_WIDTH if width >= CODE_FROM else 0
         beside = room - code - TEXT_WIDTH if width >= EVIDENCE_FROM else 0
         first = [

@@ -9,7 +9,7 @@ from bottletop.model import NS_PER_S, Severity, Value
 from bottletop.tui import history
 from bottletop.tui.inks import SEVERITY_INKS
 from bottletop.tui.lines import Line, Span, header, line, runs, spread
-from bottletop.tui.reading import absent_word
+from bottletop.tui.values import absent_word
 from bottletop.tui.widgets.panel import Panel
 from bottletop.units import age_text
 
@@ -81,14 +81,14 @@ class Histories:
     def _moved_on(
         gpu: GpuPicture, on: Grid, before: Grid, values: list[float]
     ) -> list[float] | None:
-        if (on.step_ns, on.count) != (before.step_ns, before.count):
+        if (on.step_ns, on.columns) != (before.step_ns, before.columns):
             return None
         shift = (on.end_ns - before.end_ns) // on.step_ns
         fresh = shift + -(-round(SETTLED_S * NS_PER_S) // on.step_ns)
-        if shift < 0 or fresh >= on.count:
+        if shift < 0 or fresh >= on.columns:
             return None
         tail = gpu.util_columns(history.Grid(on.end_ns, on.step_ns, fresh))
-        return values[shift : on.count - fresh + shift] + tail
+        return values[shift : on.columns - fresh + shift] + tail
 
 
 def draw(
@@ -135,11 +135,12 @@ def _history_width(width: int) -> int:
 
 def _header(reading: Reading, width: int, glyphs: Glyphs) -> Line:
     facts: list[Span] = [(_models(reading.gpus), "dim")]
-    if reading.gpu_trouble:
-        facts = [(reading.gpu_trouble, "warn")]
-    heads = "".join(f"{name:>{size}}" for name, size in COLUMNS)
     room = LEAD + _history_width(width)
-    head = header(room, "GPUs", facts, [(_span(reading, room - LEAD, glyphs), "dim")], rule=glyphs.rule)
+    span: list[Span] = [(_span(reading, room - LEAD, glyphs), "dim")]
+    if reading.gpu_trouble:
+        facts, span = [(reading.gpu_trouble, "warn")], []
+    heads = "".join(f"{name:>{size}}" for name, size in COLUMNS)
+    head = header(room, "GPUs", facts, span, rule=glyphs.rule)
     return line(width, [*head, (heads, "dim")])
 
 
@@ -149,7 +150,9 @@ def _span(reading: Reading, cells: int, glyphs: Glyphs) -> str:
 
 def _models(gpus: Sequence[GpuPicture]) -> str:
     counted = Counter(gpu.model for gpu in gpus if gpu.model)
-    return ", ".join(f"{count} × {model}" if count > 1 else model for model, count in counted.items())
+    return ", ".join(
+        f"{count} × {model}" if count > 1 else model for model, count in counted.items()
+    )
 
 
 def _grid(reading: Reading, cells: int, glyphs: Glyphs) -> Grid:
@@ -244,9 +247,7 @@ def _pair(value: Value, limit: Value, width: int, scale: int = 1) -> list[Span]:
 # -- findings on the history --------------------------------------------------------------------
 
 
-def _cell_inks(
-    moments: Sequence[Moment], on: Grid, cells: int, glyphs: Glyphs
-) -> list[str]:
+def _cell_inks(moments: Sequence[Moment], on: Grid, cells: int, glyphs: Glyphs) -> list[str]:
     """The ink of each history cell: throttled seconds take their finding's colour."""
     inks = ["data"] * cells
     for moment in moments:
@@ -303,9 +304,13 @@ def _two_up(
     half = width // 2
     cells = max(TWO_UP_MIN, half - LEAD - SHORT_VALUES - 1)
     heads = "".join(f"{name:>{size}}" for name, size in SHORT_COLUMNS)
-    facts: list[Span] = [(_models(reading.gpus), "dim")]
+    model = _models(reading.gpus)
+    facts: list[Span] = [(model, "dim")] if len(model) + 8 < half - SHORT_VALUES else []
+    if reading.gpu_trouble:
+        facts = [(reading.gpu_trouble, "warn")]
     left = header(half - SHORT_VALUES, "GPUs", facts, rule=glyphs.rule)
-    right = header(width - half - SHORT_VALUES, _span(reading, cells, glyphs), rule=glyphs.rule)
+    span: list[Span] = [(_span(reading, cells, glyphs), "dim")]
+    right = header(width - half - SHORT_VALUES, "", (), span, rule=glyphs.rule)
     out = [line(width, [*left, (heads, "dim"), *right, (heads, "dim")])]
     gpus = list(reading.gpus)
     room = (height - 1) * 2
@@ -334,5 +339,3 @@ def _short_row(
     )
     inks = _cell_inks(gpu.moments, on, cells, glyphs)
     return [*_lead(gpu, glyphs, kind=True), *runs(picture, inks), *values]
-
-

@@ -51,7 +51,7 @@ class Tail:
         self._offset += len(added)
         *whole, self._partial = (self._partial + added).split(b"\n")
         self._partial = self._partial[-MAX_READ_BYTES:]
-        # A progress bar rewrites its line with carriage returns: only its last state is worth a line.
+        # A progress bar rewrites its line with carriage returns: its last state is worth a line.
         self.lines.extend(clean(raw.rstrip(b"\r").rpartition(b"\r")[2]) for raw in whole)
         return True
 

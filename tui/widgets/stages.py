@@ -1,22 +1,21 @@
-"""The target's stages as a pipeline: one cycle, each stage where it falls and as long as it takes."""
+"""The target's stages as a pipeline: each where it falls in a cycle, as long as it takes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bottletop.text import fit
 from bottletop.tui.history import bar
 from bottletop.tui.inks import SEVERITY_INKS
-from bottletop.tui.lines import Line, Span, header, line, ranked, wrap
-from bottletop.tui.reading import StagePicture
+from bottletop.tui.lines import Line, Span, header, line, ranked, spread, width_of, wrap
 from bottletop.tui.widgets.panel import Panel
-from bottletop.text import fit
 from bottletop.units import MISSING, bytes_text, percent_text, seconds_text, value_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bottletop.tui.glyphs import Glyphs
-    from bottletop.tui.reading import Reading, TargetPicture
+    from bottletop.tui.reading import Reading, StagePicture, TargetPicture
 
 NAME_WIDTH = 16
 MIN_FLOW = 12
@@ -34,8 +33,10 @@ class StagePanel(Panel):
 
 def draw(reading: Reading, width: int, height: int, glyphs: Glyphs) -> list[Line]:
     """Draw the pipeline into `height` lines of `width` cells."""
-    in_one = height == 2 and len(reading.stages) > 1
-    columns = [] if in_one or not reading.stages else _columns(width)
+    rows = height - 1
+    if len(reading.stages) > rows:
+        return [_header(reading, width, [], glyphs), *_flow(reading.stages, width, rows, glyphs)]
+    columns = _columns(width) if reading.stages else []
     out = [_header(reading, width, columns, glyphs)]
     if not reading.stages:
         lead = "   no stages: " if reading.target is not None else "   "
@@ -43,36 +44,43 @@ def draw(reading: Reading, width: int, height: int, glyphs: Glyphs) -> list[Line
             out.append(line(width, [(lead, "text"), (text, "dim")]))
             lead = " " * len(lead)
         return out
-    if in_one:
-        return [out[0], _in_one(reading.stages, width, glyphs)]
-    stages, hidden = _chosen(reading.stages, height - 1)
     flow = width - NAME_WIDTH - 5 - sum(size for _, size in columns)
-    offsets = _offsets(stages, flow)
-    for stage, (start, length) in zip(stages, offsets, strict=True):
+    for stage, (start, length) in zip(reading.stages, _offsets(reading.stages, flow), strict=True):
         out.append(_row(stage, start, length, flow, width, columns, glyphs))
-    if hidden:
-        out[-1] = line(width, [(f"   {hidden + 1} more stages: press 2", "dim")])
     return out
 
 
-def _in_one(stages: Sequence[StagePicture], width: int, glyphs: Glyphs) -> Line:
-    """The whole pipeline in one line: every stage's share, and the time of the guilty ones."""
+def _flow(stages: Sequence[StagePicture], width: int, rows: int, glyphs: Glyphs) -> list[Line]:
+    """The pipeline as running text where there is no line for each stage: every share, and the
+    time of the longest and the guilty ones."""
     longest = max(stages, key=lambda stage: stage.stat.share or 0)
-    spans: list[Span] = []
+    lines: list[list[Span]] = [[]]
     for number, stage in enumerate(stages):
-        mark = stage.mark
-        ink = SEVERITY_INKS[mark.severity] if mark else "text"
+        part = _part(stage, timed=stage.mark is not None or stage is longest, glyphs=glyphs)
         if number:
-            spans.append((f" {glyphs.arrow} ", "faint"))
-        else:
-            spans.append((" " if mark else "   ", "text"))
-        if mark:
-            spans.append((f"{glyphs.severity[mark.severity]} ", ink))
-        spans.append((stage.stat.name, "strong" if mark else "text"))
-        if mark or stage is longest:
-            spans.append((f" {_values(stage)['mean']}", ink))
-        spans.append((f" {percent_text(stage.stat.share)}", ink if mark else "dim"))
-    return line(width, spans)
+            part.insert(0, (f" {glyphs.arrow} ", "faint"))
+        if lines[-1] and width_of(lines[-1]) + width_of(part) > width - 4:
+            lines.append([])
+        lines[-1] += part
+    leads = [" " if stages[0].mark else "   ", *["   "] * (len(lines) - 1)]
+    out = [
+        line(width, [(lead, "text"), *spans])
+        for lead, spans in zip(leads, lines[:rows], strict=False)
+    ]
+    if len(lines) > rows:
+        out[-1] = spread(width, list(out[-1]), [(" press 2 for all ", "dim")])
+    return out
+
+
+def _part(stage: StagePicture, *, timed: bool, glyphs: Glyphs) -> list[Span]:
+    mark = stage.mark
+    ink = SEVERITY_INKS[mark.severity] if mark else "text"
+    spans: list[Span] = [(f"{glyphs.severity[mark.severity]} ", ink)] if mark else []
+    spans.append((stage.stat.name, "strong" if mark else "text"))
+    if timed:
+        spans.append((f" {_values(stage)['mean']}", ink))
+    spans.append((f" {percent_text(stage.stat.share)}", ink if mark else "dim"))
+    return spans
 
 
 def _columns(width: int) -> list[tuple[str, int]]:
@@ -115,16 +123,6 @@ def _facts(target: TargetPicture) -> list[tuple[int, Sequence[Span]]]:
     if target.rss_bytes is not None:
         facts.append((6, [(bytes_text(target.rss_bytes), "dim")]))
     return facts
-
-
-def _chosen(
-    stages: Sequence[StagePicture], room: int
-) -> tuple[list[StagePicture], int]:
-    """As many stages as there are lines, the largest ones, still in pipeline order."""
-    if len(stages) <= room:
-        return list(stages), 0
-    kept = sorted(stages, key=lambda stage: (stage.mark is None, -(stage.stat.share or 0)))[:room]
-    return [stage for stage in stages if stage in kept], len(stages) - room
 
 
 def _offsets(stages: Sequence[StagePicture], cells: int) -> list[tuple[int, int]]:

@@ -56,7 +56,10 @@ def draw(
     track = _track(playback, cells, glyphs)
     if height < 3:
         # The findings are the track: a second line would push a panel off a small screen.
-        return [_state(reading, playback, width, glyphs), _line(_overlay(playback, track, cells, glyphs), width)]
+        return [
+            _state(reading, playback, width, glyphs),
+            _line(_overlay(playback, track, cells, glyphs), width),
+        ]
     return [
         _state(reading, playback, width, glyphs),
         _line(track, width),
@@ -135,9 +138,7 @@ def _findings(playback: Playback, cells: int, glyphs: Glyphs) -> list[Span]:
     return out
 
 
-def _overlay(
-    playback: Playback, track: Sequence[Span], cells: int, glyphs: Glyphs
-) -> list[Span]:
+def _overlay(playback: Playback, track: Sequence[Span], cells: int, glyphs: Glyphs) -> list[Span]:
     head = _cell(playback, playback.now_ns, cells)
     plain = [(char, ink) for text, ink in track for char in text]
     for at, span in enumerate(_findings(playback, cells, glyphs)):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bottletop.model import Severity, VerdictState
+from bottletop.text import fit
 from bottletop.tui.history import bar
 from bottletop.tui.inks import STATE_INKS
 from bottletop.tui.lines import Line, Span, line, width_of, wrap
 from bottletop.tui.widgets.panel import Panel
-from bottletop.units import percent_text
+from bottletop.units import age_text, percent_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,27 +59,30 @@ def draw(reading: Reading, width: int, height: int, glyphs: Glyphs) -> list[Line
     body: list[Line] = [line(width, [*lead, (sentence[0], "strong")])]
     rooms = height - (2 if height >= 5 else 0)
     causes = verdict.causes[:SHOWN_CAUSES]
-    for more in sentence[1 : max(1, rooms - bool(causes))]:
-        body.append(line(width, [edge, (" " * (indent - 1), "text"), (more, "strong")]))
+    shown = sentence[1 : max(1, rooms - bool(causes))]
+    if shown and len(sentence) > len(shown) + 1:
+        shown[-1] = fit(f"{shown[-1]} {sentence[len(shown) + 1]}", width - indent - 1)
+    body += [line(width, [edge, (" " * (indent - 1), "text"), (more, "strong")]) for more in shown]
     left = rooms - len(body)
     if causes and left >= len(causes):
         body += [_cause(cause, width, edge, glyphs) for cause in causes]
     elif causes and left:
         body.append(_causes_in_one(causes, width, edge))
     elif left and not causes:
-        body.append(line(width, [edge, (f" {_watched(reading)}", "dim")]))
+        body.append(line(width, [edge, (f"  {_watched(reading, glyphs)}", "dim")]))
     blank = line(width, [edge])
     if height >= 5:
         body.insert(0, blank)
     return body + [blank] * (height - len(body))
 
 
-def _watched(reading: Reading) -> str:
-    if not reading.unknown:
-        return ""
+def _watched(reading: Reading, glyphs: Glyphs) -> str:
+    text = f"watched for {age_text(reading.watched_s)}"
     count = len(reading.unknown)
-    rules = "rule" if count == 1 else "rules"
-    return f" {count} {rules} could not be judged: 6 lists them"
+    if count:
+        rules = "1 rule" if count == 1 else f"{count} rules"
+        text += f" {glyphs.dot} {rules} could not be judged: 6 says why"
+    return text
 
 
 def _cause(cause: Cause, width: int, edge: Span, glyphs: Glyphs) -> Line:
