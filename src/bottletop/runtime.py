@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from bottletop.rules.base import Limits
     from bottletop.session.writer import Recorder
 
-EVALUATE_EVERY_S = 1.0
+EVALUATE_EVERY_NS = NS_PER_S
 GRACE_S = 0.25
 """How long a tick waits for its sources before it judges without the late ones."""
 LATE_TICK_S = 0.25
@@ -121,23 +121,28 @@ class Runtime:
     async def _loop(self) -> None:
         for source in self.runners:
             source.open()
-        start_ns = self.clock.monotonic_ns()
-        period_ns = round(self._base_period_s() * NS_PER_S)
-        per_judgement = max(1, round(EVALUATE_EVERY_S * NS_PER_S / period_ns))
-        beat = 0
+        start_ns = due_ns = self.clock.monotonic_ns()
         while not self._stop.is_set():
-            await self.beat(evaluate=beat % per_judgement == 0)
-            beat += 1
-            now_ns = self.clock.monotonic_ns()
-            due_ns = start_ns + beat * period_ns
-            if now_ns - due_ns > LATE_TICK_S * NS_PER_S:
-                # Suspended or starved: skip what was missed rather than run it in a burst.
+            if self.clock.monotonic_ns() - due_ns > LATE_TICK_S * NS_PER_S:
                 self.stats.late_ticks += 1
-                beat = (now_ns - start_ns) // period_ns + 1
-                due_ns = start_ns + beat * period_ns
+            await self.beat(evaluate=(due_ns - start_ns) % EVALUATE_EVERY_NS == 0)
+            due_ns = self._next_due_ns(start_ns, due_ns)
             await self._sleep_until(due_ns)
         for source in self.runners:
             source.close()
+
+    def _next_due_ns(self, start_ns: int, due_ns: int) -> int:
+        """The next moment of the grid that began at `start_ns`.
+
+        What was missed (a suspend, a starved host) is skipped rather than run in a burst. Without a
+        target nothing needs more than one beat a second.
+        """
+        period_ns = EVALUATE_EVERY_NS
+        if self._root_process is not None:
+            fastest_s = min(source.period_s for source in self.runners)
+            period_ns = min(period_ns, round(fastest_s * NS_PER_S))
+        passed_ns = max(due_ns, self.clock.monotonic_ns()) - start_ns
+        return start_ns + (passed_ns // period_ns + 1) * period_ns
 
     async def _sleep_until(self, due_ns: int) -> None:
         while not self._stop.is_set():
@@ -146,9 +151,6 @@ class Runtime:
                 return
             await asyncio.sleep(min(left_s, 0.25))
 
-    def _base_period_s(self) -> float:
-        return min([EVALUATE_EVERY_S, *(source.period_s for source in self.runners)])
-
     # -- one beat ---------------------------------------------------------------------------
 
     async def beat(self, *, evaluate: bool) -> None:
@@ -156,9 +158,14 @@ class Runtime:
         if evaluate:
             self._follow_target()
         due = [source for source in self.runners if source.is_due()]
-        tasks = [asyncio.ensure_future(source.read()) for source in due]
-        if tasks:
-            await asyncio.wait(tasks, timeout=GRACE_S)
+        away = [asyncio.ensure_future(source.read()) for source in due if source.blocking]
+        if away:
+            await asyncio.sleep(0)  # let their threads begin before the quick ones are read here
+        for source in due:
+            if not source.blocking:
+                await source.read()
+        if away:
+            await asyncio.wait(away, timeout=GRACE_S)
         if evaluate:
             self._judge()
 

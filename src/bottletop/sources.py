@@ -84,6 +84,7 @@ class SourceRunner:
     ) -> None:
         self.name = collector.name
         self.period_s = collector.period_s
+        self.blocking = collector.blocking
         self._collector = collector
         self._clock = clock
         self._deliver = deliver
@@ -101,7 +102,7 @@ class SourceRunner:
 
     def open(self) -> None:
         """Start the collector's thread if it needs one; the collector opens at its first read."""
-        if self._collector.blocking:
+        if self.blocking:
             self._lane = Lane(self.name)
 
     def close(self) -> None:
