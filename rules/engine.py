@@ -166,7 +166,7 @@ class Engine:
                 continue
             track = self._tracks[code].setdefault(scope, _Track(rules[code]))
             track.active, track.since_ns = True, finding.since_ns
-            track.last = track.last or Fires(
+            track.last = Fires(
                 finding.text,
                 finding.evidence,
                 finding.lost_gpu_s_per_s,
