@@ -57,9 +57,10 @@ class Turns:
     def lay_out(self, view: View) -> None:
         """Give a fresh view the results that are still good enough."""
         t_ns, uses = self._stages
-        if len(uses) > STAGES_A_LOOK and view.now_ns - t_ns < 1.5 * NS_PER_S:
+        odd = view.now_ns // NS_PER_S % 2
+        if odd and len(uses) > STAGES_A_LOOK and view.now_ns - t_ns < 1.5 * NS_PER_S:
             view.memo(("stages", WINDOW_S), partial(_same, uses))
-            self._stages = (0, [])
+        self._stages = (0, [])
         self._lay_out_gpus(view)
 
     def _lay_out_gpus(self, view: View) -> None:
