@@ -15,6 +15,7 @@ the sampling) there is no intercept, only bounds: the GPU's busy time was spun t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from operator import mul
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,8 @@ GAP = 0.10
 VARIES = 0.15
 """Standard deviation of utilisation from which the intercept is used."""
 MIN_POINTS = 15
+SURELY, SURELY_NOT = 0.55, 0.40
+"""Bounds of the CPU share that settle it without an intercept: at least, at most."""
 SLACK_S = 2.0
 CLEARLY_BLOCKED = 0.5
 """Part of the gap in storage waits from which the fast rows need no second opinion."""
@@ -181,7 +184,7 @@ def _target_span_s(view: View) -> float:
     """Seconds since the target's first row, at most a little more than the window."""
     first_ns = view.now_ns
     for key in view.keys(Process):
-        times = view.series(Process.parent_pid, key, WINDOW_S + SLACK_S).t_ns
+        times = view.series(Process.pid, key, WINDOW_S + SLACK_S).t_ns
         if times:
             first_ns = min(first_ns, times[0])
     return (view.now_ns - first_ns) / NS_PER_S
@@ -197,12 +200,7 @@ class _Division:
         self.gap = 1.0 - found.busy
         self.activity = activity(view, gpu, WINDOW_S)
         self.idle = self._idle()
-        n = len(self.idle)
-        self.mean_idle = sum(self.idle) / n if n else 0.0
-        self.variance = (
-            sum(map(mul, self.idle, self.idle)) / n - self.mean_idle**2 if n >= MIN_POINTS else 0.0
-        )
-        self.sharp = self.variance >= VARIES**2
+        self.sharp = len(self.idle) >= MIN_POINTS and _variance(self.idle) >= VARIES**2
 
     def _idle(self) -> list[float]:
         """1 - u on the threads' grid, or everything moved to the GPU's when that is coarser."""
@@ -223,10 +221,11 @@ class _Division:
         external = min(left, asked.share(StageKind.EXTERNAL)) if asked else 0.0
         left -= external
         quota = tightest_quota(self.view, self.span_s)
+        cpu, unsure = self._cpu()
         parts = {
             IO: self._storage() * gap,
             COPY: min(gap, self._copying()),
-            CPU: self._cpu() * gap,
+            CPU: cpu * gap,
         }
         if quota is not None and quota.throttled_periods > 0:
             # Time burnt in a period that ends throttled is the quota's pace, not the code's. The
@@ -242,6 +241,8 @@ class _Division:
         left -= sum(parts.values())
         no_demand = waiting
         if asked is not None:
+            # What may or may not be CPU work stays unexplained.
+            left = max(0.0, left - unsure * gap)
             held = max(0.0, self._held_by_stages(asked) - sum(parts.values()))
             waited = min(left, held)
             external += waited
@@ -275,34 +276,25 @@ class _Division:
         )
 
     def _in_gaps(self, series: Sequence[float], low: float, high: float) -> float | None:
-        """Mean of `series` while the GPU is idle: the regression's value at u = 0, bounded."""
-        if not self.sharp:
-            return None
-        n = len(self.idle)
-        mean = sum(series) / n
-        covariance: float = sum(map(mul, self.idle, series)) / n - self.mean_idle * mean
-        at_idle = mean + covariance / self.variance * (1.0 - self.mean_idle)
-        return max(low, min(high, at_idle))
+        """Mean of `series` while the GPU is idle, bounded; None where averages are all there is."""
+        return max(low, min(high, _at_full(self.idle, series))) if self.sharp else None
 
-    def _cpu(self) -> float:
-        """Share of the gap in which the target computed."""
-        act, gap, busy = self.activity, self.gap, self.found.busy
+    def _cpu(self) -> tuple[float, float]:
+        """Share of the gap in which the target computed, and how much more it may have been."""
+        act, gap, asked = self.activity, self.gap, self.asked
         n = len(act.busiest)
         mean = sum(act.busiest) / n
-        together = sum(act.together) / n
-        low = max(0.0, (mean - busy) / gap)
-        high = min(1.0, together / gap)
-        inside = 0.0
-        if self.asked is not None:
-            inside = self.asked.share(StageKind.HOST, StageKind.OTHER) / gap
+        low = max(0.0, (mean - self.found.busy) / gap)
+        high = min(1.0, sum(act.together) / n / gap)
         sharp = self._in_gaps(act.busiest, 0.0, min(1.0, mean / gap))
         if sharp is not None:
             # Work handed from thread to thread keeps no single one busy; its stages tell.
             pooled = self._in_gaps(act.together, 0.0, high) or 0.0
-            return max(sharp, min(pooled, inside))
-        if self.asked is not None:
-            return max(low, min(high, inside))
-        return low if low > 0.55 else high if high < 0.4 else low
+            inside = asked.share(StageKind.HOST, StageKind.OTHER) / gap if asked else 0.0
+            return max(sharp, min(pooled, inside)), 0.0
+        named = asked.share(StageKind.HOST) / gap if asked is not None else 0.0
+        cpu = max(low, min(high, named))
+        return (cpu, high - cpu) if low <= SURELY and high >= SURELY_NOT else (cpu, 0.0)
 
     def _burnt(self) -> float:
         """Share of the gap in which the target was on a core, without what it waited for one."""
@@ -327,8 +319,13 @@ class _Division:
             if slow is not None and seen > fast + MISSED:
                 return self._slow_storage(slow, seen)
         high = min(1.0, fast / self.gap)
-        sharp = self._in_gaps(blocked, 0.0, high)
-        return high if sharp is None else sharp
+        if not self.sharp:
+            return high
+        # States are moments, not means: each is laid on the two intervals that it parts.
+        around = [(before + after) / 2 for before, after in pairwise(self.idle)]
+        if _variance(around) < VARIES**2 / 2:
+            return high
+        return max(0.0, min(high, _at_full(around, blocked[:-1])))
 
     def _slow_storage(self, slow: SlowBlocked, seen: float) -> float:
         """The same from readings once a second: their mean, weighted by how idle the GPU was."""
@@ -369,3 +366,18 @@ class _Division:
         used = on_core(self.view, act, thread, WINDOW_S)
         cores = sum(map(mul, used, self.idle)) / total
         return thread, cores, max(0.0, wanted[thread] - cores)
+
+
+def _variance(series: Sequence[float]) -> float:
+    mean = sum(series) / len(series)
+    square: float = sum(map(mul, series, series)) / len(series)
+    return square - mean**2
+
+
+def _at_full(idle: Sequence[float], series: Sequence[float]) -> float:
+    """Value at idle = 1 of the least-squares line through (idle, series)."""
+    n = len(idle)
+    mean_idle, mean = sum(idle) / n, sum(series) / n
+    covariance: float = sum(map(mul, idle, series)) / n - mean_idle * mean
+    at_full: float = mean + covariance / _variance(idle) * (1.0 - mean_idle)
+    return at_full

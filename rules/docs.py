@@ -65,22 +65,23 @@ def explain(code: str, width: int = WIDTH) -> str | None:
     if rule is None:
         return None
     texts = sections(rule)
-    parts = [f"{rule.code} ({rule.severity.label}, {rule.role.value}): {texts['']}"]
+    title = f"{rule.code} ({rule.severity.label}, {rule.role.value})"
+    parts = [f"{title}\n{_indented(texts[''], width)}"]
     parts.extend(f"{heading}\n{_indented(texts[heading], width)}" for heading in HEADINGS)
     names = ", ".join(dict.fromkeys(metric.id for metric in rule.needs))
     parts.append("Judged from\n" + _indented(names, width))
-    parts.append("Settings\n" + textwrap.indent("\n".join(_settings(rule)), "  "))
+    parts.append("Settings\n" + "\n".join(_indented(line, width, 6) for line in _settings(rule)))
     for label, text in (("Wrong if", rule.refuted_by), ("Check next", rule.next_check)):
         parts.append(f"{label}\n{_indented(text, width)}")
     return "\n\n".join(parts) + "\n"
 
 
-def _indented(text: str, width: int) -> str:
+def _indented(text: str, width: int, hang: int | None = None) -> str:
     return textwrap.fill(
         text,
         width,
         initial_indent="  ",
-        subsequent_indent="  ",
+        subsequent_indent="  " if hang is None else " " * hang,
         break_on_hyphens=False,
         break_long_words=False,
     )

@@ -28,6 +28,8 @@ LOW_LEVEL, HIGH_LEVEL = 0.3, 0.7
 MAD_CV, STD_CV = 0.35, 0.6
 CYCLES = 4
 INTERMITTENT_CYCLES = 3
+RAMPED_CYCLES, RAMPED_MAD_CV = 8, 0.25
+"""Slopes are what random plateaus and walks have too, so they need more of a rhythm."""
 GATE_WINDOWS = 4.0
 ALIAS_WINDOWS = 6.0
 """Up to this period samples between the levels mean that a faster swing is seen through the
@@ -91,7 +93,8 @@ def detect(series: Series, window_s: float) -> Sawtooth | None:
         return None
     mean_s = sum(gaps_s) / len(gaps_s)
     deviation_s = sqrt(max(0.0, sum(gap * gap for gap in gaps_s) / len(gaps_s) - mean_s**2))
-    regular = len(gaps_s) >= CYCLES and spread <= MAD_CV and deviation_s <= STD_CV * mean_s
+    cycles, allowed = (RAMPED_CYCLES, RAMPED_MAD_CV) if ramped else (CYCLES, MAD_CV)
+    regular = len(gaps_s) >= cycles and spread <= allowed and deviation_s <= STD_CV * mean_s
     half_window_ns = round(window_s * NS_PER_S / 2)
     return Sawtooth(
         rises_ns=tuple(t_ns - half_window_ns for t_ns in rises),

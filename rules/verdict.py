@@ -44,6 +44,7 @@ DISK = "disk-saturated"
 STAGE_NOUNS = {PREPROCESS: "preparing", DISK: "a saturated disk"}
 """How patterns are named where, without a GPU, they may lead."""
 
+TOO_SOON = "not enough samples yet"
 ATTACH = "attach to a PID to see why"
 WANTS_STAGES = "waiting, or not asked? stage timings would tell"
 
@@ -118,16 +119,19 @@ def assess(view: View, findings: Iterable[Finding], causes: frozenset[str]) -> A
     idle = {finding.scope for finding in active if finding.code == NO_DEMAND}
     out.nobody_asks = out.judged and idle.issuperset(out.gpus)
     if not out.judged and not out.blind:
-        out.blind = "not enough samples yet"
+        out.blind = TOO_SOON
     return out
 
 
 def _add_gaps(view: View, gpu: str, active: list[Finding], out: Assessment) -> None:
     """Add one GPU's idle time, divided as far as it can be."""
     try:
-        found = load(view, gpu, budget_.WINDOW_S, at_least_s=budget_.AT_LEAST_S)
+        found = load(view, gpu, budget_.WINDOW_S)
     except Missing as missing:
         out.blind = out.blind or _short(missing)
+        return
+    if found.span_s < budget_.AT_LEAST_S:
+        out.blind = out.blind or TOO_SOON
         return
     out.gpus += (gpu,)
     out.busy += found.busy
@@ -163,7 +167,7 @@ def _by_stages(view: View, codes: frozenset[str]) -> Assessment:
         out.blind = "attach to a PID to judge its stages"
         return out
     if found is None or found.span_s < budget_.AT_LEAST_S - 1:
-        out.blind = "no stage timings" if found is None else "not enough samples yet"
+        out.blind = "no stage timings" if found is None else TOO_SOON
         return out
     out.judged, out.capacity = True, 1.0
     out.busy = found.share(StageKind.DEVICE)
@@ -253,7 +257,7 @@ def _clear(found: Assessment) -> str:
 
 
 def _who(found: Assessment) -> str:
-    return "the target" if found.by_stages else found.names
+    return "no GPU can be read; the target" if found.by_stages else found.names
 
 
 def _loss(found: Assessment, lost: float) -> str:
@@ -278,6 +282,7 @@ class Tally:
         self.judged_s = 0.0
         self.nobody_asks_s = 0.0
         self._leading_s: dict[str, float] = {}
+        self._blind_s: dict[str, float] = {}
         self._sums = Assessment()
         self._last = Assessment()
 
@@ -293,6 +298,8 @@ class Tally:
         self.judged_s += dt_s
         self.nobody_asks_s += dt_s if found.nobody_asks else 0.0
         sums.judged, sums.by_stages = True, found.by_stages
+        if found.blind:
+            self._blind_s[found.blind] = self._blind_s.get(found.blind, 0.0) + dt_s
         sums.capacity += found.capacity * dt_s
         sums.busy += found.busy * dt_s
         sums.no_demand += found.no_demand * dt_s
@@ -336,6 +343,6 @@ class Tally:
                 code for code, active_s in self._leading_s.items() if active_s >= LASTING * seconds
             ),
             nobody_asks=self.nobody_asks_s >= 0.5 * seconds,
-            blind=self._last.blind,
+            blind=max(self._blind_s, key=lambda text: (self._blind_s[text], text), default=""),
             busiest_stage=self._last.busiest_stage,
         )
