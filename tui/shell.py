@@ -280,17 +280,17 @@ class BottletopApp(App[int]):
         assert snapshot.playback is not None
         return snapshot.playback
 
-    def seek_to(self, t_ns: int) -> None:
+    def action_seek_to(self, t_ns: int) -> None:
         """Go to a moment of the recording and show it."""
         self.pump.replay.seek(t_ns)
         self.tick()
 
     def action_seek(self, seconds: int) -> None:
-        self.seek_to(self._playback_now().now_ns + seconds * 1_000_000_000)
+        self.action_seek_to(self._playback_now().now_ns + seconds * 1_000_000_000)
 
     def action_ends(self, which: int) -> None:
         playback = self._playback_now()
-        self.seek_to(playback.end_ns if which else playback.start_ns)
+        self.action_seek_to(playback.end_ns if which else playback.start_ns)
 
     def action_step(self, count: int) -> None:
         self.pump.replay.step(count)
@@ -303,7 +303,7 @@ class BottletopApp(App[int]):
         if target is None:
             self.say("no finding after this" if direction > 0 else "no finding before this")
         else:
-            self.seek_to(target)
+            self.action_seek_to(target)
 
     def action_speed(self, factor: float) -> None:
         speed = self._playback_now().speed * factor
@@ -322,7 +322,7 @@ class BottletopApp(App[int]):
         if not text or snapshot is None:
             return
         try:
-            self.seek_to(parse(text, self._playback_now(), snapshot.anchor))
+            self.action_seek_to(parse(text, self._playback_now(), snapshot.anchor))
         except ValueError as error:
             self.say(str(error), "warn")
 

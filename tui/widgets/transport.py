@@ -45,7 +45,7 @@ class TransportPanel(Panel):
     async def on_click(self, event: Click) -> None:
         t_ns = self.time_at(event.x)
         if t_ns is not None and event.y >= 1:
-            await self.run_action(f"screen.seek_to({t_ns})")
+            await self.run_action(f"app.seek_to({t_ns})")
 
 
 def draw(
