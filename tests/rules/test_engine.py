@@ -13,7 +13,7 @@ from bottletop.model import NS_PER_S, Sample, Severity, SourceState, VerdictStat
 from bottletop.rules.base import Answer, Fires, KofN, Quiet, Role, Rule, evidence
 from bottletop.rules.engine import Engine
 from bottletop.store import Missing, Store
-from bottletop.tables import Disk, Gpu, SourceHealth
+from bottletop.tables import Disk, SourceHealth
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -266,4 +266,3 @@ def test_missing_values_name_the_gpu_as_people_do() -> None:
     assert missing["gpu-starved-cpu"] == "process: attach to a PID to see why"
     early = {item.code: item.missing for item in play(starved(12)).judgements[3].unknown}
     assert early["gpu-starved-cpu"].startswith("gpu_util_sample.util_pct of GPU 0: needs 10 s")
-    assert Gpu.util_pct.id == "gpu.util_pct"
