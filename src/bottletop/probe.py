@@ -20,9 +20,9 @@ A program that must also run where bottletop is not installed can begin with
     except ImportError:
         import contextlib; stage = contextlib.contextmanager(lambda name: (yield))
 
-The probe never raises into the program, prints nothing, and starts no thread, socket, signal
-handler or exit hook. `BOTTLETOP_PROBE=0` in the environment turns it off at import; three errors of
-its own turn it off for good. It has no dependency and runs on CPython 3.8 to 3.14.
+The probe raises nothing of its own into the program, prints nothing, and starts no thread, socket,
+signal handler or exit hook. `BOTTLETOP_PROBE=0` in the environment turns it off at import; three
+errors of its own turn it off for good. It has no dependency and runs on CPython 3.8 to 3.14.
 
 Shared memory, layout 1
 -----------------------
@@ -145,12 +145,12 @@ class Span(object):
 class _Off(Span):
     """Stands for every stage while the probe is off.
 
-    Bound C functions that take what the with statement passes and return something false cost half
-    of what a Python method does.
+    A bound C function that takes any arguments and returns something false costs half of what a
+    Python method does.
     """
 
     __slots__ = ()
-    __enter__ = "".isalpha  # type: ignore[assignment]
+    __enter__ = type.__prepare__  # type: ignore[assignment]
     __exit__ = type.__prepare__  # type: ignore[assignment]
 
 
@@ -405,6 +405,8 @@ def _first_or_overlapping(name: Any) -> Span:
             name = str(name)
         with _lock:
             return _OFF if _off_reason else _obtain(name)
+    except RecursionError:
+        raise  # as in `enter`
     except Exception as error:
         _failed(error)
         return _OFF
@@ -442,7 +444,9 @@ def _obtain(name: str) -> Span:
 def _slot(region: _Region, words: memoryview, stage_index: int, name: str) -> Slot:
     """Make the writer of one cell: closures, since cell variables are the cheapest state there is.
 
-    `enter` and `leave` are the hot path. What they would share is written out in both.
+    `enter` and `leave` are the hot path. What they would share is written out in both. They take
+    one argument more than a with statement passes: `contextlib.ExitStack` takes them from the class
+    and passes the object.
     """
     counts = [0] * BUCKETS
     sums = [0] * BUCKETS
@@ -457,7 +461,7 @@ def _slot(region: _Region, words: memoryview, stage_index: int, name: str) -> Sl
     context_frame = _frame_of_context.get
     set_context_frame = _frame_of_context.set
 
-    def enter() -> None:
+    def enter(span: object = None) -> None:
         nonlocal saved, special
         try:
             if slot[0] != 1:
@@ -468,11 +472,13 @@ def _slot(region: _Region, words: memoryview, stage_index: int, name: str) -> Sl
             frame[0] = 0
             slot[0] = start = clock()
             words[1] = start
+        except RecursionError:
+            raise  # the program is at its own limit; to go on would abort Python 3.8
         except Exception as error:
             special |= _SKIPPED
             _failed(error)
 
-    def leave(kind: object, value: object, trace: object) -> None:
+    def leave(_0: object, _1: object, _2: object, _3: object = None) -> None:
         nonlocal nested, longest
         try:
             spent = clock() - slot[0]
@@ -501,7 +507,7 @@ def _slot(region: _Region, words: memoryview, stage_index: int, name: str) -> Sl
             if special:
                 give_back()
         except Exception as error:
-            slot[0] = 0
+            words[1] = slot[0] = 0
             _failed(error)
 
     def running_loop() -> object:
@@ -634,6 +640,8 @@ class _Shared(Span):
                 self._starts.append(start)
                 words[_START] = (words[_START] + start) & 0xFFFFFFFFFFFFFFFF
                 words[_UNDER_WAY] += 1
+        except RecursionError:
+            raise  # as in `enter`
         except Exception as error:
             _failed(error)
 

@@ -37,8 +37,8 @@ UNUSED = bytes(CELL_BYTES)
 MAX_CELLS = (SIZE_BYTES - HEADER_BYTES) // CELL_BYTES
 MAX_PROBES = 8
 """Probes read a process: one an interpreter, and those that an exec left behind."""
-SLACK_NS = NS_PER_S // 100
-"""How far a clock reading of ours and the target's stores may lie apart."""
+SLACK_NS = NS_PER_S
+"""How long we may have been kept from running between our look at the clock and our read."""
 MAX_SHARED_PASSES = 1_000_000
 _WORD = 1 << 64
 _ON = 1
