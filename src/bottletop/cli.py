@@ -318,7 +318,7 @@ def _watch_demo(running: RunningDemo, needs_s: float, arguments: argparse.Namesp
     )
     if arguments.json or no_terminal_reason() is not None or not sys.stdout.isatty():
         return _watch(runtime, arguments.for_s or needs_s, quiet=arguments.json)
-    _show(runtime, arguments, log_path=str(running.log_path), for_s=arguments.for_s)
+    _show(runtime, arguments, for_s=arguments.for_s)
     return finished(runtime)
 
 

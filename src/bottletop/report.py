@@ -207,7 +207,10 @@ def _finding_text(finding: Finding, width: int) -> str:
         f"{finding.severity.label.upper():6} {finding.code}  ({state}, {span})",
         _wrapped("       ", finding.text, width),
     ]
-    lines.extend(f"       - {_evidence_text(item, finding.scope)}" for item in finding.evidence)
+    lines.extend(
+        _wrapped("       - ", _evidence_text(item, finding.scope), width)
+        for item in finding.evidence
+    )
     for label, content in (
         ("do", finding.advice),
         ("check", finding.next_check),
