@@ -14,9 +14,11 @@ _UNSAFE = re.compile(
 
 MAX_CHARS = 512
 
-# Latin, punctuation, arrows, box drawing, blocks and braille: one cell each, none combining. Screens
-# measure thousands of such strings a second.
-_NARROW = re.compile("[\x20-\x7e\u00a0-\u02ff\u2010-\u2027\u2190-\u2319\u2500-\u25fc\u2800-\u28ff]*")
+# Latin, punctuation, arrows, box drawing, blocks and braille: one cell each, none combining.
+# Screens measure thousands of such strings a second.
+_NARROW = re.compile(
+    "[\x20-\x7e\u00a0-\u02ff\u2010-\u2027\u2190-\u2319\u2500-\u25fc\u2800-\u28ff]*"
+)
 
 
 def clean(raw: str | bytes, limit: int = MAX_CHARS) -> str:
