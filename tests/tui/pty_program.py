@@ -49,10 +49,13 @@ class Candidate:
     pid: int
     name: str
     user: str = "ml"
-    command: str = "python serve.py"
     cpu_s: float = 12.5
     age_s: float | None = 3600
     threads: int = 8
+
+    @property
+    def command(self) -> str:
+        return f"{self.name} serve"
 
     @property
     def id(self) -> ProcessId:

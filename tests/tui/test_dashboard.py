@@ -10,7 +10,7 @@ import pytest
 from bottletop.model import NS_PER_S, Finding, Judgement, Severity
 from bottletop.tui import glyphs, themes
 from tui.conftest import dashboard
-from tui.synthetic import Host, LiveHost, RecordedHost, Shape, gpu_key
+from tui.synthetic import LiveHost, RecordedHost, Shape, gpu_key, settled
 from tui.test_snapshots import processes
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ WIDE = (120, 40)
 
 
 async def test_a_pause_freezes_the_picture_and_says_its_age_while_sampling_goes_on() -> None:
-    host = Host().run(150)
+    host = settled()
     async with dashboard(host) as stage:
         before = await stage.press("p")
         assert "PAUSED 0 s" in before
@@ -39,7 +39,7 @@ async def test_a_pause_freezes_the_picture_and_says_its_age_while_sampling_goes_
 
 
 async def test_a_feed_that_brings_nothing_new_is_not_shown_as_if_it_lived() -> None:
-    host = Host().run(150)
+    host = settled()
     async with dashboard(host) as stage:
         assert "NO NEW DATA" not in await stage.settle()
         host.clock.advance(6)
@@ -49,7 +49,7 @@ async def test_a_feed_that_brings_nothing_new_is_not_shown_as_if_it_lived() -> N
 
 
 async def test_nothing_is_repainted_while_nothing_changed() -> None:
-    host = Host().run(150)
+    host = settled()
     async with dashboard(host) as stage:
         await stage.settle()
         panels = stage.app.overview._panels
@@ -61,7 +61,7 @@ async def test_nothing_is_repainted_while_nothing_changed() -> None:
 
 
 async def test_the_cursor_follows_the_finding_and_not_the_row() -> None:
-    host = Host().run(150)
+    host = settled()
     async with dashboard(host, WIDE) as stage:
         await stage.press("down")
         chosen = stage.app.overview.findings.selected()
@@ -74,7 +74,7 @@ async def test_the_cursor_follows_the_finding_and_not_the_row() -> None:
 
 
 async def test_a_finding_that_is_gone_stays_explained_and_says_so() -> None:
-    host = Host().run(150)
+    host = settled()
     async with dashboard(host) as stage:
         assert "Wrong if" in await stage.press("enter")
         host.shape.findings = False
@@ -84,14 +84,14 @@ async def test_a_finding_that_is_gone_stays_explained_and_says_so() -> None:
 
 
 async def test_a_click_on_a_marked_gpu_opens_its_finding() -> None:
-    async with dashboard(Host().run(150), WIDE) as stage:
+    async with dashboard(settled(), WIDE) as stage:
         await stage.settle()
         await stage.pilot.click("#gpus", offset=(4, 1 + 2 * 5))
         assert "thermal-throttle" in (await stage.settle()).splitlines()[1]
 
 
 async def test_a_click_on_a_finding_opens_it() -> None:
-    async with dashboard(Host().run(150), WIDE) as stage:
+    async with dashboard(settled(), WIDE) as stage:
         rows = (await stage.settle()).splitlines()
         row = next(at for at, text in enumerate(rows) if "◆ gpu-util-sawtooth" in text)
         await stage.pilot.click(offset=(30, row))
@@ -99,14 +99,14 @@ async def test_a_click_on_a_finding_opens_it() -> None:
 
 
 async def test_a_click_on_a_key_hint_does_what_the_key_does() -> None:
-    async with dashboard(Host().run(150)) as stage:
+    async with dashboard(settled()) as stage:
         keys = stage.text.splitlines()[-1]
         await stage.pilot.click("#keys", offset=(keys.index("p pause"), 0))
         assert "PAUSED" in await stage.settle()
 
 
 async def test_recording_shows_a_badge_and_names_its_file() -> None:
-    feed = LiveHost(Host().run(150))
+    feed = LiveHost(settled())
     async with dashboard(feed, WIDE) as stage:
         said = await stage.press("R")
         assert "recording to gpu-node-07-" in said
@@ -117,7 +117,7 @@ async def test_recording_shows_a_badge_and_names_its_file() -> None:
 
 
 async def test_a_recording_that_cannot_start_says_why() -> None:
-    feed = LiveHost(Host().run(150), refuse="No space left on device")
+    feed = LiveHost(settled(), refuse="No space left on device")
     async with dashboard(feed, WIDE) as stage:
         await stage.press("R")
         await stage.pilot.pause()
@@ -127,7 +127,7 @@ async def test_a_recording_that_cannot_start_says_why() -> None:
 
 
 async def test_attaching_goes_to_the_process_that_was_picked() -> None:
-    feed = LiveHost(Host().run(150))
+    feed = LiveHost(settled())
     async with dashboard(feed, candidates=processes) as stage:
         assert "4 of 4" in await stage.press("a")
         assert "1 of 4" in await stage.press(*"nginx")
@@ -138,7 +138,7 @@ async def test_attaching_goes_to_the_process_that_was_picked() -> None:
 
 
 async def test_attaching_that_fails_says_why() -> None:
-    feed = LiveHost(Host().run(150), refuse="no process 4003")
+    feed = LiveHost(settled(), refuse="no process 4003")
     async with dashboard(feed, candidates=processes) as stage:
         await stage.press("a", *"nginx", "enter")
         await stage.pilot.pause()
@@ -148,7 +148,7 @@ async def test_attaching_that_fails_says_why() -> None:
 async def test_the_output_pane_shows_what_is_added(tmp_path: Path) -> None:
     log = tmp_path / "run.log"
     log.write_text("first\n")
-    async with dashboard(Host().run(150), log_path=str(log)) as stage:
+    async with dashboard(settled(), log_path=str(log)) as stage:
         assert "first" in await stage.settle()
         with log.open("a") as file:
             file.write("\x1b]0;title\x07second\n")
@@ -159,7 +159,7 @@ async def test_the_output_pane_shows_what_is_added(tmp_path: Path) -> None:
 
 
 async def test_history_length_is_changed_by_z() -> None:
-    async with dashboard(Host().run(150), WIDE) as stage:
+    async with dashboard(settled(), WIDE) as stage:
         seen = [await stage.press("z") for _ in range(4)]
         spans = ["last 30 s", "last 5m00s", "last 60m00s", "last 60 s"]
         assert [span in screen for span, screen in zip(spans, seen, strict=True)] == [True] * 4
@@ -167,9 +167,9 @@ async def test_history_length_is_changed_by_z() -> None:
 
 @pytest.mark.parametrize("theme", [theme.name for theme in themes.THEMES])
 async def test_every_theme_draws_the_same_characters(theme: str) -> None:
-    async with dashboard(Host().run(150), theme=theme) as stage:
+    async with dashboard(settled(), theme=theme) as stage:
         dark = await stage.settle()
-    async with dashboard(Host().run(150)) as stage:
+    async with dashboard(settled()) as stage:
         assert await stage.settle() == dark
         await stage.press("t")
         assert stage.app.theme == themes.LIGHT.name
@@ -190,7 +190,7 @@ HOSTILE = (
 @pytest.mark.parametrize("size", [(60, 15), (80, 24), (200, 50)])
 async def test_names_from_outside_are_shown_as_they_are(name: str, size: tuple[int, int]) -> None:
     shape = Shape(gpus=1, gpus_of_target=1, target_name=name, thread_name=name)
-    async with dashboard(Host(shape).run(150), size) as stage:
+    async with dashboard(settled(shape), size) as stage:
         overview = await stage.settle()
         await stage.press("5")
         explained = await stage.press("enter")
@@ -205,7 +205,7 @@ async def test_wide_names_keep_the_columns_in_place_where_they_cannot_be_shown(
     drawn_with: glyphs.Glyphs,
 ) -> None:
     shape = Shape(gpus=1, gpus_of_target=1, target_name="名前")
-    async with dashboard(Host(shape).run(150), drawn_with=drawn_with) as stage:
+    async with dashboard(settled(shape), drawn_with=drawn_with) as stage:
         screen = await stage.settle()
     assert "???? " in screen
     screen.encode(drawn_with.charset)
@@ -235,7 +235,7 @@ class Shouting(LiveHost):
 
 
 async def test_a_finding_of_a_rule_that_is_not_known_is_still_explained() -> None:
-    async with dashboard(Shouting(Host().run(150))) as stage:
+    async with dashboard(Shouting(settled())) as stage:
         assert "ended" in await stage.settle()
         explained = await stage.press("enter")
         assert "gpu-melts" in explained

@@ -16,9 +16,10 @@ from bottletop.tui import glyphs, history, lines, marks, plot, themes
 from bottletop.tui.read_gpu import read_gpus
 from bottletop.tui.reading import Reader
 from bottletop.tui.widgets.gpus import Histories
-from tui.synthetic import Host, Shape, gpu_key
+from tui.synthetic import Host, Shape, gpu_key, settled
 
 NAN = math.nan
+ALL_GLYPHS = (glyphs.BRAILLE, glyphs.BLOCKS, glyphs.CONSOLE, glyphs.ASCII)
 TEXTS = st.text(st.characters(exclude_categories=("C", "M", "Z")) | st.just(" "), max_size=30)
 
 
@@ -119,7 +120,7 @@ def test_a_meter_never_outgrows_its_track_and_shows_the_smallest_share(
 
 
 def test_cycles_and_throttled_seconds_are_found_on_the_gpu_they_belong_to() -> None:
-    host = Host().run(150)
+    host = settled()
     judged = host.judgement().findings
     view = host.store.view(host.clock.monotonic_ns())
     swings = marks.moments(view, gpu_key(0), judged, 60)
@@ -133,7 +134,7 @@ def test_cycles_and_throttled_seconds_are_found_on_the_gpu_they_belong_to() -> N
 
 
 def test_guilty_parts_are_marked_by_the_findings_that_name_them() -> None:
-    host = Host().run(150)
+    host = settled()
     found = marks.by_entity(host.judgement().findings)
     assert found[gpu_key(5)].severity is Severity.CRIT
     assert found["4242@77001/4250"].codes == ("gpu-starved-cpu",)
@@ -240,7 +241,7 @@ def test_all_themes_define_the_same_variables() -> None:
     assert ours[0] == ours[1] == ours[2]
 
 
-@pytest.mark.parametrize("each", [glyphs.BRAILLE, glyphs.BLOCKS, glyphs.CONSOLE, glyphs.ASCII])
+@pytest.mark.parametrize("each", ALL_GLYPHS)
 def test_every_sign_is_one_cell_wide_and_tells_severities_apart(each: glyphs.Glyphs) -> None:
     signs = list(each.severity.values())
     assert len(set(signs)) == len(signs)

@@ -19,7 +19,7 @@ from bottletop.model import ProcessId
 from bottletop.tables import Core, Gpu, GpuUtilSample
 from bottletop.tui import glyphs
 from tui.conftest import dashboard
-from tui.synthetic import Host, RecordedHost, Shape
+from tui.synthetic import Host, RecordedHost, Shape, settled
 
 if TYPE_CHECKING:
     from bottletop.model import Table
@@ -88,7 +88,7 @@ def processes() -> list[Candidate]:
 
 
 def source_of(case: Case) -> Host | RecordedHost | LiveHost:
-    return RecordedHost(case.shape) if case.replay else Host(case.shape).run(150)
+    return RecordedHost(case.shape) if case.replay else settled(case.shape)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
