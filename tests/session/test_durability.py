@@ -73,7 +73,8 @@ def test_kill_9_at_any_moment_takes_at_most_the_tick_under_way(tmp_path: Path) -
             events = list(recording.events())
             assert not recording.ended_cleanly
             assert recording.info().damaged == 0
-        judged = sum(isinstance(event, Evaluated) for event in events)
+            judged = len(recording.evaluation_times)
+        assert judged == sum(isinstance(event, Evaluated) for event in events)
         assert handed - 1 <= judged <= handed + 1
         wanted = [event for one in all_ticks[:judged] for event in one]
         assert events[: len(wanted)] == wanted

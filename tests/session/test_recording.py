@@ -55,6 +55,9 @@ def test_a_recording_can_be_read_while_it_is_written(tmp_path: Path):
         assert to.flush()  # meanwhile blocks were sealed, and rows of the tail deleted
         assert list(recording.events()) == first
         assert not recording.ended_cleanly
+        said = [event.judgement.t_ns for event in first if isinstance(event, Evaluated)]
+        assert recording.evaluation_times == said
+        assert recording.info().evaluations == 90
     to.close(10)
     with open_recording(path) as recording:
         assert recording.ended_cleanly

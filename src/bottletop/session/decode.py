@@ -9,7 +9,8 @@ import zlib
 from collections import Counter
 from itertools import accumulate, repeat
 from math import isfinite
-from typing import TYPE_CHECKING, Protocol
+from operator import add
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
@@ -67,6 +68,32 @@ class Texts(Protocol):
         """The text with that id, empty for 0. Raises LookupError."""
 
 
+class _Series(NamedTuple):
+    """The rows of one entity: offsets of their stamps, and their values."""
+
+    key: str
+    offsets: Iterable[int]
+    values: Iterator[tuple[Value, ...]]
+
+    def rows(self, stamps: Iterable[int]) -> Iterator[Row]:
+        """The rows, one for each sample of those stamps."""
+        times = map(add, stamps, self.offsets)
+        return map(Row, repeat(self.key), times, self.values)
+
+
+def _gathered(
+    layouts: list[list[int]], stamps: list[int], series: list[_Series]
+) -> Iterator[tuple[Row, ...]]:
+    """The rows of each sample, where samples differ in what they have."""
+    pairs = [zip(of.offsets, of.values, strict=True) for of in series]
+    for layout, t_ns in zip(layouts, stamps, strict=True):
+        rows = []
+        for entity in layout:
+            offset, values = next(pairs[entity])
+            rows.append(Row(series[entity].key, t_ns + offset, values))
+        yield tuple(rows)
+
+
 class Decoder:
     """Decodes blocks and tail samples of one table."""
 
@@ -116,26 +143,29 @@ class Decoder:
         n, table = block.n, self._layout.table
         layouts, counts = self._layouts(block)
         specials = [self._special(special) for special in block.specials]
-        keys = [self._text(entity.key) for entity in block.entities]
-        rows_of = [
-            self._rows(entity, counts[number], specials)
+        stamps = list(map(stamp, integer_list(block.t_ns, n)))
+        series = [
+            self._series(entity, counts[number], specials)
             for number, entity in enumerate(block.entities)
         ]
-        out = []
-        for arrival, t_ns, took_ns, source, layout in zip(
-            integer_list(block.arrivals, n),
-            map(stamp, integer_list(block.t_ns, n)),
-            integer_list(block.took_ns, n),
-            map(self._text, integer_list(block.sources, n)),
-            layouts,
-            strict=True,
-        ):
-            rows = []
-            for entity in layout:
-                offset, values = next(rows_of[entity])
-                rows.append(Row(keys[entity], t_ns + offset, values))
-            out.append(Arrived(arrival, Sample(source, table, t_ns, took_ns, tuple(rows))))
-        return out
+        rows: Iterable[tuple[Row, ...]]
+        if len(block.layouts) == 1 and len(set(layouts[0])) == len(layouts[0]):
+            # Every sample has the same rows: they are put together column by column.
+            columns = [series[entity].rows(stamps) for entity in layouts[0]]
+            rows = zip(*columns, strict=True) if columns else repeat((), n)
+        else:
+            rows = _gathered(layouts, stamps, series)
+        return [
+            Arrived(arrival, Sample(source, table, t_ns, took_ns, of))
+            for arrival, t_ns, took_ns, source, of in zip(
+                integer_list(block.arrivals, n),
+                stamps,
+                integer_list(block.took_ns, n),
+                map(self._text, integer_list(block.sources, n)),
+                rows,
+                strict=True,
+            )
+        ]
 
     def _layouts(self, block: Block) -> tuple[list[list[int]], Counter[int]]:
         """The layout of each sample and the rows of each entity, within the limits."""
@@ -155,11 +185,8 @@ class Decoder:
                 counts[entity] += uses
         return layouts, counts
 
-    def _rows(
-        self, entity: Entity, n: int, specials: list[Value]
-    ) -> Iterator[tuple[int, tuple[Value, ...]]]:
-        """Offset and values of each of an entity's `n` rows."""
-        offsets = map(_offset, integer_list(entity.offsets, n))
+    def _series(self, entity: Entity, n: int, specials: list[Value]) -> _Series:
+        """All rows of an entity."""
         columns = [
             repeat(NOT_READ, n)
             if position < 0
@@ -168,7 +195,12 @@ class Decoder:
                 self._layout.positions, self._layout.quanta, self._layout.texts, strict=True
             )
         ]
-        return zip(offsets, zip(*columns, strict=True), strict=True)
+        offsets: Iterable[int] = repeat(0, n)
+        if isinstance(entity.offsets, list):
+            offsets = list(map(_offset, integer_list(entity.offsets, n)))
+        elif entity.offsets != 0:
+            offsets = repeat(_offset(entity.offsets), n)
+        return _Series(self._text(entity.key), offsets, zip(*columns, strict=True))
 
     def _column(
         self, column: Column, n: int, quantum: float, text: bool, specials: list[Value]

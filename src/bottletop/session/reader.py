@@ -11,6 +11,7 @@ import json
 from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from bottletop.session.index import BlockRef, EvaluationRow, MetaValue
 
 __all__ = ["NewerFormat", "NotARecording", "NotReadable", "Recording", "open_recording"]
+
+_STAMP = itemgetter(1)
 
 Keyed = tuple[int, int, int, Event]
 """Arrival number; for what follows the sample of that number its moment, and judgements first."""
@@ -89,7 +92,9 @@ class Recording:
         self._decoders = {
             name: Decoder(layout, self._texts) for name, layout in self._index.layouts.items()
         }
-        self.evaluation_times = [t_ns for row in self._index.evaluations for t_ns in row.times]
+        found = self._index
+        self.evaluation_times = [t_ns for row in found.evaluations for t_ns in row.times]
+        self.evaluation_times += [item.judgement.t_ns for item in found.tail_evaluations]
         """Monotonic ns of every judgement, in order."""
         self.start_ns, self.end_ns = self._ends()
 
@@ -258,7 +263,7 @@ class Recording:
                 raise Damaged("no data")
             samples = decoder.block(data)
             for arrival, sample in samples:
-                stamps = [sample.t_ns, *(row.t_ns for row in sample.rows)]
+                stamps = {sample.t_ns, *map(_STAMP, sample.rows)}
                 inside = ref.t0 <= min(stamps) <= max(stamps) <= ref.t1
                 if not (inside and ref.a0 <= arrival <= ref.a1):
                     raise Damaged("holds what it says it does not")
@@ -276,7 +281,7 @@ class Recording:
                 self._index.unknown_tables.add(name)
                 return None
             arrived = self._decoders[name].tail(packed)
-            stamps = [arrived.sample.t_ns, *(row.t_ns for row in arrived.sample.rows)]
+            stamps = {arrived.sample.t_ns, *map(_STAMP, arrived.sample.rows)}
             if not all(index.plausible(self.anchor, t_ns) for t_ns in stamps):
                 raise Damaged("beyond all dates")
         except (Damaged, LookupError) as error:
