@@ -139,7 +139,11 @@ def _why(program: str, cwd: str | PathLike[str] | None, error: OSError | ValueEr
     name = clean(program, 200)
     if isinstance(error, ValueError):
         return f"cannot start {name}: {error}"
-    if cwd is not None and error.filename == os.fspath(cwd):
+    if (
+        cwd is not None
+        and error.filename is not None
+        and os.fspath(error.filename) == os.fspath(cwd)
+    ):
         return f"cannot work in {clean(os.fspath(cwd), 200)}: {error.strerror}"
     if isinstance(error, FileNotFoundError):
         # The kernel says the same of a script whose interpreter is missing.

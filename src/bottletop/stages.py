@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 LEAST_FOR_P95 = 20
 """Passes without which a 95th percentile would be an accident."""
-NARROW = 0.95
+ALONE = 0.05
+"""A step with fewer passes than this part of its own beside it stands alone."""
 
 
 class StageStat(NamedTuple):
@@ -215,9 +216,10 @@ def _grown(view: View, metric: Metric, key: str, since_ns: int) -> float:
 def _p95_s(found: list[_Steps]) -> float | None:
     """The 95th percentile of the durations, None with fewer than `LEAST_FOR_P95`.
 
-    Within its step a duration is placed around the step's mean, as far as the nearer edge allows;
-    when one step holds nearly all, they are taken to be nearly equal. Measured on normal,
-    lognormal and exponential durations: within 3 % of the sample's own percentile on average.
+    Within its step a duration is placed around the step's mean, as far as the nearer edge allows,
+    and closer where the steps beside it are empty, for then its durations are nearly equal.
+    Against the percentile of 2000 durations themselves, constant, normal, lognormal, exponential
+    or of two lengths: 1 to 4 % off (root mean square), 7 % at most.
     """
     merged: _Steps = {}
     for one in found:
@@ -234,7 +236,12 @@ def _p95_s(found: list[_Steps]) -> float | None:
         if below + step.calls >= rank:
             mean = step.inclusive_ns / step.calls
             reach = max(0.0, min(mean - low, step.to_ns - mean))
-            spread = 0.25 if step.calls >= NARROW * total else 1.0
+            beside = sum(
+                other.calls
+                for other_low, other in merged.items()
+                if step.to_ns == other_low or other.to_ns == low
+            )
+            spread = 1.0 if beside >= ALONE * step.calls else 0.25
             return (mean + spread * (2 * (rank - below) / step.calls - 1) * reach) / NS_PER_S
         below += step.calls
     return None

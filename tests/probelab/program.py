@@ -101,6 +101,12 @@ class Program:
             lines.append(line)
         return lines
 
+    def go_on(self) -> None:
+        """Let it go on from where it holds."""
+        assert self._child.stdin is not None
+        self._child.stdin.close()
+        self._child.stdin = None
+
     def finish(self, *, errors: str = "") -> list[str]:
         """Let it go on to its end, which must be a good one, and return the lines it still said.
 

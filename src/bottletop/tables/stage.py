@@ -36,8 +36,8 @@ class Stage(Table):
 class StageTime(Table):
     """How many passes of a stage took how long since it was first seen; only what occurred.
 
-    The steps of the probe are half octaves. With the time in each step a quantile is known to a
-    few percent, and exactly where all passes take equally long.
+    The steps of the probe are half octaves; with the time in each step, a quantile is known to a
+    few percent.
     """
 
     name = "stage_time"

@@ -1,0 +1,291 @@
+"""Stage numbers over a window: means, quantiles, occupancy and shares, and what is not known."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bottletop.linux.probe_memory import bucket_edges_ns
+from bottletop.model import NS_PER_S, Absent, Row, Sample, State
+from bottletop.stages import StageStat, stage_stats
+from bottletop.store import Store
+from bottletop.tables import Stage, StageTime
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MS = 1_000_000
+START_NS = 1_000 * NS_PER_S
+NOTHING = Absent(State.NOT_APPLICABLE, "no pass is under way")
+
+
+class Process:
+    """A process whose stages a test moves; its rows are as the collector writes them."""
+
+    def __init__(self, pid: int) -> None:
+        self.key = f"{pid}@7"
+        self.pid = pid
+        self.gone = 0
+        self._totals: dict[str, list[int]] = {}
+        self._steps: dict[tuple[str, int], list[int]] = {}
+        self._since_ns: dict[str, list[int]] = {}
+
+    def name(self, stage: str) -> None:
+        self._totals.setdefault(stage, [0, 0, 0])
+        self._since_ns.setdefault(stage, [])
+
+    def passes(self, stage: str, durations_ns: Sequence[int], nested_ns: int = 0) -> None:
+        """Complete passes; `nested_ns` of all their time was in nested stages."""
+        self.name(stage)
+        totals = self._totals[stage]
+        totals[0] += len(durations_ns)
+        totals[1] += sum(durations_ns)
+        totals[2] += sum(durations_ns) - nested_ns
+        for spent in durations_ns:
+            step = self._steps.setdefault((stage, (spent * spent).bit_length()), [0, 0])
+            step[0] += 1
+            step[1] += spent
+
+    def begin(self, stage: str, t_ns: int) -> None:
+        self.name(stage)
+        self._since_ns[stage].append(t_ns)
+
+    def rows(self, t_ns: int) -> tuple[list[Row], list[Row]]:
+        stages = []
+        for name, (calls, inclusive_ns, self_ns) in self._totals.items():
+            ages = [t_ns - since for since in self._since_ns[name]]
+            values = {
+                Stage.stage: name,
+                Stage.source: "probe",
+                Stage.pid: self.pid,
+                Stage.calls: calls,
+                Stage.inclusive_ns: inclusive_ns,
+                Stage.self_ns: self_ns,
+                Stage.in_flight: len(ages),
+                Stage.in_flight_ns: max(ages, default=NOTHING),
+                Stage.longest_ns: 0,
+                Stage.occupied_ns: inclusive_ns + sum(ages),
+                Stage.gone: self.gone,
+            }
+            stages.append(Stage.row(f"{self.key}/{name}", t_ns, values))
+        steps = []
+        for (name, bucket), (calls, inclusive_ns) in self._steps.items():
+            low, high = bucket_edges_ns(bucket)
+            values = {
+                StageTime.calls: calls,
+                StageTime.inclusive_ns: inclusive_ns,
+                StageTime.from_ns: low,
+                StageTime.to_ns: high,
+            }
+            steps.append(StageTime.row(f"{self.key}/{name}#{bucket}", t_ns, values))
+        return stages, steps
+
+
+class Run:
+    """A store that is given a row of every process at each tick."""
+
+    def __init__(self, *processes: Process) -> None:
+        self.store = Store()
+        self.processes = processes
+        self.t_ns = START_NS
+
+    def tick(self, seconds: float = 1.0) -> None:
+        self.t_ns += round(seconds * NS_PER_S)
+        stages: list[Row] = []
+        steps: list[Row] = []
+        for process in self.processes:
+            own_stages, own_steps = process.rows(self.t_ns)
+            stages += own_stages
+            steps += own_steps
+        for table, rows in ((Stage, stages), (StageTime, steps)):
+            self.store.ingest(Sample("stage", table, self.t_ns, 0, tuple(rows)))
+
+    def stats(self, span_s: float = 10.0) -> dict[str, StageStat]:
+        return {one.name: one for one in stage_stats(self.store.view(self.t_ns), span_s)}
+
+
+@pytest.fixture
+def process() -> Process:
+    return Process(50)
+
+
+def test_a_loop_is_divided_among_its_stages_and_what_is_outside_them(process: Process) -> None:
+    process.name("step")
+    process.name("decode")
+    process.name("forward")
+    run = Run(process)
+    run.tick()
+    for _ in range(10):
+        process.passes("decode", [60 * MS] * 10)
+        process.passes("forward", [20 * MS] * 10)
+        process.passes("step", [90 * MS] * 10, nested_ns=10 * 80 * MS)
+        run.tick()
+    stats = run.stats()
+    assert list(stats) == ["step", "decode", "forward"]
+    assert stats["decode"] == StageStat(
+        key="50@7/decode",
+        name="decode",
+        source="probe",
+        mean_s=pytest.approx(0.060),
+        p95_s=pytest.approx(0.060, rel=0.03),
+        calls_per_s=pytest.approx(10),
+        occupancy=pytest.approx(0.6),
+        share=pytest.approx(0.6),
+        in_flight=0,
+    )
+    assert stats["step"].occupancy == pytest.approx(0.9)
+    assert stats["step"].share == pytest.approx(0.1)
+    assert stats["forward"].share == pytest.approx(0.2)
+    # A tenth of the window was spent outside of all stages, and stays visible as such.
+    assert sum(one.share or 0 for one in stats.values()) == pytest.approx(0.9)
+
+
+def test_shares_of_stages_that_overlap_are_shares_of_their_sum(process: Process) -> None:
+    process.name("load")
+    process.name("forward")
+    run = Run(process)
+    run.tick()
+    for _ in range(10):
+        process.passes("load", [100 * MS] * 30)
+        process.passes("forward", [100 * MS] * 10)
+        run.tick()
+    stats = run.stats()
+    assert stats["load"].occupancy == pytest.approx(3)
+    assert stats["load"].share == pytest.approx(0.75)
+    assert stats["forward"].share == pytest.approx(0.25)
+
+
+def test_without_a_completion_the_mean_is_unknown_and_not_zero(process: Process) -> None:
+    process.passes("forward", [10 * MS] * 100)
+    run = Run(process)
+    for _ in range(12):
+        run.tick()
+    forward = run.stats(5)["forward"]
+    assert (forward.mean_s, forward.p95_s) == (None, None)
+    assert (forward.calls_per_s, forward.occupancy, forward.share) == (0, 0, 0)
+
+
+def test_a_pass_that_hangs_takes_its_share_while_it_hangs(process: Process) -> None:
+    process.passes("request", [100 * MS] * 50, nested_ns=50 * 90 * MS)
+    process.passes("forward", [90 * MS] * 50)
+    run = Run(process)
+    process.begin("request", run.t_ns)
+    process.begin("forward", run.t_ns)
+    for _ in range(12):
+        run.tick()
+    stats = run.stats()
+    assert stats["forward"].occupancy == pytest.approx(1)
+    # What is nested in it is known from the passes that did end.
+    assert stats["forward"].share == pytest.approx(1 / 1.1)
+    assert stats["request"].share == pytest.approx(0.1 / 1.1)
+    assert stats["forward"].in_flight == 1
+
+
+def test_a_stage_around_everything_that_never_ends_owns_only_the_rest(process: Process) -> None:
+    run = Run(process)
+    process.begin("serve", run.t_ns)
+    process.begin("epoch", run.t_ns + 5 * MS)
+    process.name("forward")
+    run.tick()
+    for _ in range(10):
+        process.passes("forward", [70 * MS] * 10)
+        run.tick()
+    stats = run.stats()
+    assert stats["forward"].share == pytest.approx(0.7)
+    assert stats["epoch"].share == pytest.approx(0.3)  # the inner one of the two
+    assert stats["serve"].share == pytest.approx(0, abs=0.001)
+    assert (stats["serve"].mean_s, stats["serve"].occupancy) == (None, pytest.approx(1))
+
+
+def test_the_same_stage_of_several_processes_is_one(process: Process) -> None:
+    other = Process(60)
+    for one in (process, other):
+        one.name("load")
+    run = Run(process, other)
+    run.tick()
+    for _ in range(10):
+        process.passes("load", [10 * MS] * 3)
+        other.passes("load", [20 * MS] * 9)
+        run.tick()
+    load = run.stats()["load"]
+    assert load.key == "60@7/load"
+    assert load.calls_per_s == pytest.approx(12)
+    assert load.mean_s == pytest.approx((3 * 0.010 + 9 * 0.020) / 12)
+    assert load.p95_s == pytest.approx(0.020, rel=0.05)
+    assert load.occupancy == pytest.approx(0.21)
+
+
+def test_a_process_that_ended_counts_for_the_time_it_was_there(process: Process) -> None:
+    other = Process(60)
+    for one in (process, other):
+        one.name("load")
+    run = Run(process, other)
+    run.tick()
+    for tick in range(10):
+        process.passes("load", [100 * MS])
+        if tick < 5:
+            other.passes("load", [100 * MS])
+        other.gone = int(tick >= 5)
+        run.tick()
+    assert run.stats()["load"].occupancy == pytest.approx(0.15)
+
+
+def test_a_quantile_needs_twenty_passes_of_the_window(process: Process) -> None:
+    process.name("forward")
+    run = Run(process)
+    run.tick()
+    process.passes("forward", [5 * MS] * 19)
+    run.tick()
+    assert run.stats()["forward"].p95_s is None
+    process.passes("forward", [5 * MS])
+    run.tick()
+    assert run.stats()["forward"].p95_s == pytest.approx(0.005, rel=0.05)
+    # Those passes leave the window; the totals do not.
+    for _ in range(12):
+        run.tick()
+    assert run.stats(5)["forward"].p95_s is None
+
+
+def test_the_quantile_is_that_of_the_window_and_not_of_the_past(process: Process) -> None:
+    process.passes("forward", [1 * MS] * 10_000)
+    run = Run(process)
+    run.tick()
+    for _ in range(20):
+        run.tick()
+    for _ in range(5):
+        process.passes("forward", [50 * MS] * 10)
+        run.tick()
+    assert run.stats(5)["forward"].p95_s == pytest.approx(0.050, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("shape", "within"),
+    [("constant", 0.03), ("normal", 0.08), ("lognormal", 0.15), ("exponential", 0.15)],
+)
+def test_quantiles_are_close_to_those_of_the_passes(shape: str, within: float) -> None:
+    rng = random.Random(7)
+    make = {
+        "constant": lambda mean: mean,
+        "normal": lambda mean: max(1.0, rng.gauss(mean, 0.1 * mean)),
+        "lognormal": lambda mean: mean * rng.lognormvariate(0, 0.7),
+        "exponential": lambda mean: 1 + rng.expovariate(1 / mean),
+    }[shape]
+    for step in range(12):
+        process = Process(50)
+        process.name("forward")
+        run = Run(process)
+        run.tick()
+        spent = sorted(round(make(MS * 2 ** (step / 4))) for _ in range(2000))
+        process.passes("forward", spent)
+        run.tick()
+        true_s = spent[int(0.95 * len(spent))] / NS_PER_S
+        assert run.stats()["forward"].p95_s == pytest.approx(true_s, rel=within)
+
+
+def test_no_stages_give_no_numbers() -> None:
+    run = Run(Process(50))
+    assert run.stats() == {}
+    run.tick()
+    assert run.stats() == {}
