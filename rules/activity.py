@@ -122,7 +122,8 @@ def _activity(view: View, excluded: frozenset[int], span_s: float) -> Activity:
 
 
 def busiest_thread(view: View, gpu: str, span_s: float) -> tuple[str, float]:
-    """The thread that used most CPU and its mean, in cores. Raises `Missing`."""
+    """The thread that wanted most CPU and the mean of it, in cores: time that it was runnable
+    without getting a core counts. Raises `Missing`."""
     source = view.memo(("threads", span_s), lambda: _source(view, span_s))
     means = view.memo(("means", span_s), lambda: _means(view, source, span_s))
     excluded = elsewhere(view, gpu)
@@ -135,7 +136,8 @@ def _means(view: View, source: _Source, span_s: float) -> list[tuple[float, str,
     for key in source.keys:
         times, values = view.series(source.cpu, key, span_s)
         if len(times) > 1:
-            out.append((_grown(values) * NS_PER_S / (times[-1] - times[0]), key, pid_of(key)))
+            wanted = _grown(values) + _grown(view.series(source.wait, key, span_s).values)
+            out.append((wanted * NS_PER_S / (times[-1] - times[0]), key, pid_of(key)))
     return sorted(out, reverse=True)
 
 

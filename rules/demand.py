@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from bottletop.model import NS_PER_S
@@ -26,8 +26,8 @@ NEEDS: tuple[Metric, ...] = (
     Stage.calls,
     Stage.inclusive_ns,
     Stage.self_ns,
+    Stage.occupied_ns,
     Stage.in_flight,
-    Stage.in_flight_ns,
 )
 
 
@@ -125,6 +125,8 @@ class StageUse:
     span_s: float
     leaf: bool
     """False for a stage that spends its time in nested ones, which then speak for it."""
+    never_ended: bool
+    """No pass of it has ever ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,47 +188,72 @@ def _stage_uses(view: View, span_s: float) -> list[StageUse]:
         names.setdefault(key.partition("/")[0], []).append(view.text(Stage.stage, key))
     found = (_use(view, key, names[key.partition("/")[0]], span_s) for key in keys)
     uses = [use for use in found if use is not None]
+    if not uses:
+        return []
+    # A stage that came up within the window was not there before.
+    whole_s = max(use.span_s for use in uses)
+    ended = {use.process for use in uses if use.calls > 0}
+    uses = [
+        replace(
+            use,
+            occupancy=0.0 if _contains_others(use, ended) else use.occupancy * use.span_s / whole_s,
+            span_s=whole_s,
+        )
+        for use in uses
+    ]
     uses.sort(key=lambda use: (-use.occupancy, use.key))
     return uses
 
 
+def _contains_others(use: StageUse, ended: set[int]) -> bool:
+    """A pass that never ends while others of its process come and go holds the whole service: that
+    it is under way says nothing about demand."""
+    return use.never_ended and use.process in ended
+
+
 def _use(view: View, key: str, siblings: list[str], span_s: float) -> StageUse | None:
     times, own = view.series(Stage.self_ns, key, span_s)
-    inclusive = _grown(view.series(Stage.inclusive_ns, key, span_s).values)
     grown = _grown(own)
+    inclusive = _grown(view.series(Stage.inclusive_ns, key, span_s).values)
     if grown is None or inclusive is None:
         return None
+    own_part = _own_part(view, key, grown, inclusive)
+    occupied = _grown(view.series(Stage.occupied_ns, key, span_s).values)
+    if occupied is None:
+        occupied = inclusive
+    inside_ns = occupied * (1.0 if own_part is None else own_part)
     seconds = (times[-1] - times[0]) / NS_PER_S
     calls = _grown(view.series(Stage.calls, key, span_s).values) or 0.0
-    under_way_ns = 0.0
-    leaf = grown >= 0.5 * inclusive
-    if leaf:
-        # A completed pass brings in time from before the window, one under way not yet its own.
-        ages = view.series(Stage.in_flight_ns, key, span_s).values
-        under_way_ns = _or_zero(ages[-1]) - _or_zero(ages[0])
-    inside_s = max(0.0, grown + under_way_ns) / NS_PER_S
     name = view.text(Stage.stage, key)
     return StageUse(
         key=key,
         name=name,
         kind=stage_kind(name, siblings),
         process=int(key.partition("@")[0]),
-        occupancy=inside_s / seconds,
+        occupancy=inside_ns / NS_PER_S / seconds,
         calls=calls,
         mean_s=inclusive / NS_PER_S / calls if calls else None,
         span_s=seconds,
-        leaf=leaf,
+        leaf=own_part is None or own_part >= 0.5,
+        never_ended=own_part is None,
     )
+
+
+def _own_part(view: View, key: str, own: float, inclusive: float) -> float | None:
+    """Part of a stage's time that is not in nested ones, from the window or, where no pass ended in
+    it, from all that ever ended; None when none did."""
+    if inclusive <= 0:
+        last_own, last_inclusive = view.last(Stage.self_ns, key), view.last(Stage.inclusive_ns, key)
+        if not isinstance(last_own, (int, float)) or not isinstance(last_inclusive, (int, float)):
+            return None
+        own, inclusive = last_own, last_inclusive
+    return min(1.0, own / inclusive) if inclusive > 0 else None
 
 
 def _grown(values: Sequence[float]) -> float | None:
     """Growth between the ends of a counter; None where it is unknown or was reset."""
     step = values[-1] - values[0] if len(values) > 1 else -1.0
     return step if step >= 0 else None
-
-
-def _or_zero(value: float) -> float:
-    return value if value == value else 0.0
 
 
 def _present(view: View, uses: list[StageUse], span_s: float) -> float:

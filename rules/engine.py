@@ -21,7 +21,7 @@ from bottletop.model import (
 )
 from bottletop.rules import RULES
 from bottletop.rules.base import Fires, Limits, Quiet, Role
-from bottletop.rules.entities import missing_text
+from bottletop.rules.entities import filled, missing_text
 from bottletop.rules.turns import Turns
 from bottletop.rules.verdict import Assessment, Tally, assess, decide
 from bottletop.store import Missing
@@ -140,7 +140,7 @@ class Engine:
                 looks = self._unknown.get(rule.code, (0, ""))[0]
                 self._unknown[rule.code] = (looks + 1, missing)
         self._mute()
-        findings = self._findings(view.now_ns)
+        findings = self._findings(view)
         found = assess(view, findings, self._causes)
         self._turns.keep(view)
         self._looks += 1
@@ -229,9 +229,9 @@ class Engine:
                     if muted is not None:
                         muted.end()
 
-    def _findings(self, now_ns: int) -> tuple[Finding, ...]:
+    def _findings(self, view: View) -> tuple[Finding, ...]:
         found = [
-            _finding(rule, key, track, track.last, now_ns)
+            _finding(rule, key, track, track.last, view)
             for rule in self._rules
             for key, track in self._tracks[rule.code].items()
             if track.active and track.last is not None
@@ -315,7 +315,7 @@ class Engine:
         return Judgement(self._now_ns, verdict, tuple(sorted(findings, key=_order)), unknown)
 
 
-def _finding(rule: Rule, key: str, track: _Track, fires: Fires, now_ns: int) -> Finding:
+def _finding(rule: Rule, key: str, track: _Track, fires: Fires, view: View) -> Finding:
     return Finding(
         code=rule.code,
         severity=rule.severity if fires.severity is None else fires.severity,
@@ -323,12 +323,12 @@ def _finding(rule: Rule, key: str, track: _Track, fires: Fires, now_ns: int) -> 
         text=fires.text,
         active=True,
         since_ns=track.since_ns,
-        active_s=(now_ns - track.since_ns) / NS_PER_S,
+        active_s=(view.now_ns - track.since_ns) / NS_PER_S,
         lost_gpu_s_per_s=fires.lost_gpu_s_per_s,
         evidence=fires.evidence,
-        advice=fires.advice or rule.advice,
-        refuted_by=rule.refuted_by,
-        next_check=rule.next_check,
+        advice=filled(view, rule.scope, key, fires.advice or rule.advice),
+        refuted_by=filled(view, rule.scope, key, rule.refuted_by),
+        next_check=filled(view, rule.scope, key, rule.next_check),
         confidence=fires.confidence,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bottletop.model import ProcessId
-from bottletop.tables import BY_NAME, Gpu, GpuProcess, HotThread, Process, TargetInfo, Thread
+from bottletop.tables import BY_NAME, Disk, Gpu, GpuProcess, HotThread, Process, TargetInfo, Thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -85,6 +85,21 @@ def missing_text(view: View, what: str, key: str, reason: str) -> str:
     table = BY_NAME.get(what.partition(".")[0])
     name = entity_name(view, table, key) if table is not None else key
     return f"{what} of {name}: {reason}" if name else f"{what}: {reason}"
+
+
+def filled(view: View, table: type[Table] | None, key: str, text: str) -> str:
+    """`text` with the names of this host: PID, `-i GPU` and DEVICE stand for the finding's own."""
+    if "PID" in text:
+        roots = [k for k in view.keys(Process) if view.last(Process.is_root, k) == 1]
+        if roots:
+            text = text.replace("PID", roots[0].partition("@")[0])
+    if table is Gpu:
+        index = view.last(Gpu.index, key)
+        if isinstance(index, (int, float)):
+            text = text.replace("-i GPU", f"-i {index:.0f}")
+    elif table is Disk:
+        text = text.replace("DEVICE", key)
+    return text
 
 
 def target_pids(view: View) -> frozenset[int]:

@@ -194,7 +194,7 @@ class Host:
             Stage.inclusive_ns: inside,
             Stage.self_ns: inside,
             Stage.in_flight: number % 2,
-            Stage.in_flight_ns: 0,
+            Stage.occupied_ns: inside,
         }
         return Stage.row(f"{pid}@1/{name}", now, values)
 

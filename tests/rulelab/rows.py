@@ -251,6 +251,7 @@ class Rows:
                 Process.pid: pid,
                 Process.parent_pid: 1,
                 Process.process: "python",
+                Process.is_root: int(pid == PID),
                 Process.read_bytes: self.grow(Process.read_bytes, key, part),
                 Process.read_chars: self.grow(Process.read_chars, key, part),
                 Process.major_faults: self.grow(Process.major_faults, key, faults),
@@ -303,6 +304,7 @@ class Rows:
                 Stage.in_flight: int(name in under_way),
                 Stage.in_flight_ns: under_way.get(name, 0.0) * NS_PER_S,
                 Stage.longest_ns: max(done[name], default=0.0) * NS_PER_S,
+                Stage.occupied_ns: inside + round(under_way.get(name, 0.0) * NS_PER_S),
             }
             rows.append(Stage.row(f"{ROOT}/{name}", now, values))
         return self._sample(Stage, now, rows)

@@ -10,12 +10,12 @@ from rulelab.play import looks
 from rulelab.rows import PID, gpu_key
 from rulelab.scene import START_NS, Scene
 
-from bottletop.model import Confidence, Sample
+from bottletop.model import Confidence, Row, Sample
 from bottletop.rules import budget
 from bottletop.rules.budget import GapBudget, gap_budget
 from bottletop.rules.demand import StageKind, demand, stage_kind
 from bottletop.store import Missing, Store
-from bottletop.tables import Gpu, Process, Thread
+from bottletop.tables import Gpu, Process, Stage, Thread
 
 if TYPE_CHECKING:
     from bottletop.store import View
@@ -270,3 +270,51 @@ def test_waiting_for_requests_is_not_demand() -> None:
     assert found is not None
     assert found.present == pytest.approx(0.3, abs=0.02)
     assert found.waiting == pytest.approx(0.7, abs=0.02)
+
+
+def test_a_stage_around_everything_is_no_demand_by_itself() -> None:
+    """`serve` never ends; requests come and go inside it."""
+    view = view_of(
+        {
+            "phase": [
+                {"s": 1.0},
+                {"s": 0.5, "gpu": 1.0, "stage": "forward"},
+            ]
+        }
+    )
+    alone = demand(view, 30)
+    assert alone is not None
+    assert alone.present == pytest.approx(1 / 3, abs=0.03)
+    store = Store()
+    for second in range(1, 31):
+        now = START_NS + second * 10**9
+        rows = (
+            stage_row("serve", now, calls=0, inside_ns=0, occupied_ns=second * 10**9),
+            stage_row(
+                "forward",
+                now,
+                calls=second,
+                inside_ns=second * 3 * 10**8,
+                occupied_ns=second * 3 * 10**8,
+            ),
+        )
+        store.ingest(Sample("test", Stage, now, 0, rows))
+    found = demand(store.view(START_NS + 30 * 10**9), 30)
+    assert found is not None
+    assert found.present == pytest.approx(0.3, abs=0.02)
+
+
+def stage_row(name: str, now: int, *, calls: int, inside_ns: int, occupied_ns: int) -> Row:
+    return Stage.row(
+        f"{PID}@1/{name}",
+        now,
+        {
+            Stage.stage: name,
+            Stage.pid: PID,
+            Stage.calls: calls,
+            Stage.inclusive_ns: inside_ns,
+            Stage.self_ns: inside_ns,
+            Stage.in_flight: 1,
+            Stage.occupied_ns: occupied_ns,
+        },
+    )

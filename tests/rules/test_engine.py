@@ -266,3 +266,17 @@ def test_missing_values_name_the_gpu_as_people_do() -> None:
     assert missing["gpu-starved-cpu"] == "process: attach to a PID to see why"
     early = {item.code: item.missing for item in play(starved(12)).judgements[3].unknown}
     assert early["gpu-starved-cpu"].startswith("gpu_util_sample.util_pct of GPU 0: needs 10 s")
+
+
+def test_advice_and_checks_name_this_process_and_this_gpu() -> None:
+    finding = play(starved(30)).summary.findings[0]
+    assert finding.code == "gpu-starved-cpu"
+    assert "--pid 4242 " in finding.next_check
+    low = play(
+        {
+            "seconds": 20,
+            "gpu": {"power_w": 174, "limit_w": 175, "clock_mhz": 1300, "limiters": {"power": 0.9}},
+            "phase": [{"s": 1.0, "gpu": 0.98}],
+        }
+    )
+    assert "nvidia-smi -i 0 -pl WATTS" in low.summary.findings[0].advice
