@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
@@ -209,6 +210,30 @@ async def test_the_recorded_thresholds_hold_unless_others_are_given(tmp_path: Pa
     with open_recording(path) as recording:
         assert judged_again(recording) == live.judged
         assert "thermal-throttle" in codes(judged_again(recording, Limits()))
+
+
+@pytest.fixture
+def sleeper() -> Iterator[int]:
+    """The pid of a process that can be attached to."""
+    with subprocess.Popen(["sleep", "100"]) as process:
+        yield process.pid
+        process.kill()
+
+
+async def test_attaching_to_another_process_begins_anew_in_both(
+    tmp_path: Path, sleeper: int
+) -> None:
+    live = Live(story())
+    path = tmp_path / "a.btrec"
+    live.run.start_recording(str(path))
+    await live.go(70)
+    live.run.attach(sleeper)
+    await live.go(40)
+    live.run.stop()
+    with open_recording(path) as recording:
+        assert judged_again(recording) == live.judged
+        marks = [(mark.kind, mark.text) for mark in recording.marks()]
+        assert marks == [("attach", f"pid {sleeper}")]
 
 
 async def test_a_killed_recording_is_judged_as_far_as_it_goes(tmp_path: Path) -> None:

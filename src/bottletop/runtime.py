@@ -254,6 +254,10 @@ class Runtime:
         self._find_target = TargetFinder()
         self._root_process = root
         self.engine = Engine(limits=self.limits)
+        recorder = self._recorder
+        if recorder is not None:
+            # Whoever judges the recording again begins anew here, as this run does.
+            recorder.mark(self.clock.monotonic_ns(), "attach", f"pid {pid}")
 
     def start_recording(self, path: str) -> None:
         """Record to `path`, beginning with what the rings still hold. Raises OSError."""
