@@ -150,6 +150,33 @@ def test_run_without_a_screen_reports_and_passes_the_exit_code_on(tmp_path: Path
     assert log.read_text() == "its own words\n"
 
 
+@pytest.mark.parametrize(("script", "code"), [("exit 7", 7), ("kill -9 $$", 137), ("exit 0", 0)])
+def test_a_command_that_ends_at_once_still_passes_its_exit_code_on(
+    script: str, code: int, tmp_path: Path
+) -> None:
+    log = str(tmp_path / "out.log")
+    done = bottletop(tmp_path, "run", "--no-tui", "--log", log, "--", "/bin/sh", "-c", script)
+    out, err = done.communicate(timeout=60)
+    assert done.returncode == code, err
+    assert "which has ended" in out
+
+
+def test_a_command_is_left_running_and_named_when_we_are_stopped(tmp_path: Path) -> None:
+    log = str(tmp_path / "out.log")
+    watcher = bottletop(tmp_path, "run", "--no-tui", "--log", log, "--", "sleep", "60")
+    assert watcher.stderr is not None
+    pid = int(watcher.stderr.readline().partition("pid ")[2].split()[0])
+    try:
+        time.sleep(1.5)
+        watcher.send_signal(signal.SIGINT)
+        _, err = watcher.communicate(timeout=30)
+        assert watcher.returncode == 0, err
+        assert f"pid {pid} goes on running" in err
+        os.kill(pid, 0)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+
+
 def test_the_target_goes_on_when_we_are_killed(
     tmp_path: Path, busy_process: subprocess.Popen[bytes]
 ) -> None:

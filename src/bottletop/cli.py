@@ -160,13 +160,18 @@ def _record(arguments: argparse.Namespace) -> int:
 
 
 def _watch(
-    runtime: Runtime, for_s: float | None, *, quiet: bool, outlive_hangup: bool = False
+    runtime: Runtime,
+    for_s: float | None,
+    *,
+    quiet: bool,
+    outlive_hangup: bool = False,
+    ended: Callable[[], bool] = lambda: False,
 ) -> Watch:
     from bottletop.headless import CannotWatch, stop_on_signals, watch
 
     with stop_on_signals(outlive_hangup=outlive_hangup) as stop:
         try:
-            return watch(runtime, for_s=for_s, stop=stop, quiet=quiet)
+            return watch(runtime, for_s=for_s, stop=stop, ended=ended, quiet=quiet)
         except CannotWatch as error:
             raise Refusal(str(error), CANNOT_WATCH) from None
 
@@ -264,18 +269,27 @@ def _run(arguments: argparse.Namespace) -> int:
         launched = launch(command, log_path=arguments.log)
     except CannotLaunch as error:
         raise Refusal(str(error), CANNOT_WATCH) from None
-    runtime = _runtime(root_process=_process_of(launched.pid, None))
+    runtime = _runtime(root_process=_child(launched.pid))
     sys.stderr.write(f"bottletop: output of pid {launched.pid} goes to {launched.log_path}\n")
-    if arguments.no_tui:
-        from bottletop.headless import stop_on_signals, watch
-
-        with stop_on_signals(outlive_hangup=False) as stop:
-            watched = watch(
-                runtime, for_s=None, stop=stop, ended=launched.ended, quiet=arguments.json
-            )
+    if not arguments.no_tui:
+        code = _show(runtime, arguments, log_path=str(launched.log_path))
+    else:
+        watched = _watch(runtime, None, quiet=arguments.json, ended=launched.ended)
         _print(watched, arguments.json)
-        return launched.exit_code() or 0
-    return _show(runtime, arguments, log_path=str(launched.log_path))
+        code = launched.exit_code() or 0
+    if not launched.ended():
+        sys.stderr.write(f"bottletop: pid {launched.pid} goes on running\n")
+    return code
+
+
+def _child(pid: int) -> ProcessId:
+    from bottletop.attach import NotAttachable, identify_child
+    from bottletop.roots import Roots
+
+    try:
+        return identify_child(Roots(), pid)
+    except NotAttachable as error:
+        raise Refusal(str(error), CANNOT_WATCH) from None
 
 
 # -- demo and rules ------------------------------------------------------------------------------

@@ -144,7 +144,8 @@ def _head(watch: Watch) -> str:
     what = f"judged {watch.origin}," if watch.origin else "watched"
     line = f"bottletop: {what} {seconds_text(watch.watched_s)}"
     if watch.target is not None:
-        line += f" of {watch.target.name} (pid {watch.target.root.pid})"
+        pid = watch.target.root.pid
+        line += f" of {watch.target.name} (pid {pid})" if watch.target.name else f" of pid {pid}"
         if watch.target.gone:
             line += ", which has ended"
     return f"{line}  [{watch.simulated}]" if watch.simulated else line

@@ -96,6 +96,12 @@ def test_a_zombie_root_is_gone_unless_its_threads_live_on(host: HostTree) -> Non
     assert not find_target(host.captured, ProcessId(50, 500)).gone
 
 
+def test_a_root_that_ended_before_the_first_look_keeps_the_kernels_name(host: HostTree) -> None:
+    host.process(50, comm=b"serve.py", state="Z", argv=())
+    assert find_target(host.captured, ProcessId(50, 500)).name == "serve.py"
+    assert find_target(host.captured, ProcessId(50, 499)).name == ""  # the pid of another now
+
+
 def test_processes_hidden_from_us_are_left_out(host: HostTree) -> None:
     # As with hidepid: the folder is listed, its files are not there for us.
     for name in ("stat", "cmdline", "status"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bottletop.attach.candidates import Candidate, identify, list_processes, resolve
+from bottletop.attach.candidates import Candidate, identify, identify_child, list_processes, resolve
 from bottletop.attach.errors import NoSuchProcess, NotAttachable, NotPermitted
 from bottletop.attach.tree import TargetFinder, find_target
 
@@ -14,6 +14,7 @@ __all__ = [
     "TargetFinder",
     "find_target",
     "identify",
+    "identify_child",
     "list_processes",
     "resolve",
 ]

@@ -71,6 +71,17 @@ def identify(roots: Roots, pid: int) -> ProcessId:
     return ProcessId(pid, stat.start_ticks)
 
 
+def identify_child(roots: Roots, pid: int) -> ProcessId:
+    """Pin down a child of our own that was not waited for: it may have ended already.
+
+    Raises `NoSuchProcess`.
+    """
+    try:
+        return ProcessId(pid, procfs.read_stat(roots, pid).start_ticks)
+    except (OSError, ValueError) as error:
+        raise NoSuchProcess(f"pid {pid} cannot be read: {clean(str(error), 120)}") from None
+
+
 def resolve(roots: Roots, query: str) -> list[Candidate]:
     """Find what a person means by a pid or a name, best first; empty when no name matches.
 

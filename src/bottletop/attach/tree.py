@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from bottletop.attach.roles import Identity, identify_role
 from bottletop.linux import procfs
 from bottletop.model import ProcessId, Target, TargetProcess
+from bottletop.text import clean
 
 if TYPE_CHECKING:
     from bottletop.linux.procfs import ProcStat
@@ -69,7 +70,7 @@ class TargetFinder:
         self._look(roots, sweep)
         stats = self._living(roots, root)
         if root.pid not in stats:
-            return self._gone(root, stats)
+            return self._gone(roots, root, stats)
         processes = self._describe(roots, root, stats, sweep)
         if sweep:
             closed = access_note(roots, root.pid)
@@ -149,7 +150,12 @@ class TargetFinder:
         self._members = members
         return found
 
-    def _gone(self, root: ProcessId, stats: dict[int, ProcStat]) -> Target:
+    def _gone(self, roots: Roots, root: ProcessId, stats: dict[int, ProcStat]) -> Target:
+        if not self._name:
+            # It ended before the first look; until it is waited for the kernel keeps its name.
+            stat = _stat(roots, root.pid)
+            if stat is not None and stat.start_ticks == root.start_ticks:
+                self._name = clean(stat.comm, 64)
         left = [str(pid) for pid in stats if pid != root.pid]
         notes: tuple[str, ...] = ()
         if left:
