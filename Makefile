@@ -59,5 +59,18 @@ contracts: $(VENV)/.dev ## who may import whom
 
 check: lint types contracts test ## all that CI runs
 
+bench: $(VENV)/.dev ## measure against the budgets (on a quiet machine, about five minutes)
+	@$(PIP) install nvitop
+	@$(BIN)/python bench/whole.py
+	@PYTHONPATH=src:tests $(BIN)/python -m rulelab.cost starved
+	@$(BIN)/python bench/record_bench.py
+	@$(BIN)/python bench/probe_bench.py
+
+screenshots: $(VENV)/.dev ## make the pictures of the README again, from recordings
+	@$(BIN)/python screenshots/make.py
+
+docs: $(VENV)/.dev ## write docs/rules.md from the rules
+	@$(BIN)/python -m bottletop.rules.docs > docs/rules.md
+
 clean: ## remove what was built
 	rm -rf $(VENV) build dist *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
