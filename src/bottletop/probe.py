@@ -462,12 +462,28 @@ def _slot(region: _Region, words: memoryview, stage_index: int, name: str) -> Sl
     set_context_frame = _frame_of_context.set
 
     def enter(span: object = None) -> None:
-        nonlocal saved, special
+        nonlocal saved, special, own_frame
         try:
             if slot[0] != 1:
                 return enter_kept()
-            if context_frame() is not None or ("asyncio" in modules and running_loop() is not None):
-                return enter_in_context()
+            outer = context_frame()
+            if outer is not None or ("asyncio" in modules and running_loop() is not None):
+                # Tasks of one thread interleave: what is nested in what, their contexts know.
+                while outer is not None and outer[_DONE]:
+                    outer = outer[_OUTER]
+                if outer is None:
+                    outer = frame
+                own_frame = [0, 0, 0, outer, False]
+                special |= _IN_CONTEXT
+                set_context_frame(own_frame)
+                slot[0] = start = clock()
+                words[1] = start
+                if outer[_ACTIVE]:
+                    outer[_ACTIVE] += 1
+                else:
+                    outer[_ACTIVE] = 1
+                    outer[_SINCE] = start
+                return
             saved = frame[0]
             frame[0] = 0
             slot[0] = start = clock()
@@ -519,56 +535,38 @@ def _slot(region: _Region, words: memoryview, stage_index: int, name: str) -> Sl
         running_loop = found
         return found()
 
-    def enter_in_context() -> None:
-        """Tasks of one thread interleave: what is nested in what is known to the context alone."""
-        nonlocal own_frame, special
-        outer = context_frame()
-        while outer is not None and outer[_DONE]:
-            outer = outer[_OUTER]
-        if outer is None:
-            outer = frame
-        own_frame = [0, 0, 0, outer, False]
-        special |= _IN_CONTEXT
-        set_context_frame(own_frame)
-        slot[0] = start = clock()
-        words[1] = start
-        if not outer[_ACTIVE]:
-            outer[_SINCE] = start
-        outer[_ACTIVE] += 1
-
     def leave_specially(spent: int) -> int | None:
-        """Return the ns spent in nested stages, or None when this was another slot's pass."""
+        """Return the ns spent in nested stages, or None when this was another slot's pass.
+
+        In a context, stages nested at the same time count once: the time that any was under way.
+        A frame stays in its context when it is done; the next one passes it over.
+        """
         nonlocal special
         if kept and leave_kept():
             return None
         if special & _SKIPPED:
             special &= ~_SKIPPED
             return None
-        if special & _IN_CONTEXT:
-            special &= ~_IN_CONTEXT
-            return leave_in_context(slot[0] + spent)
-        inside: int = frame[0]
-        frame[0] = saved + spent
-        return inside
-
-    def leave_in_context(end: int) -> int:
-        """Passes nested at the same time count once: inside is the time that any was under way."""
-        nonlocal own_frame
-        done, own_frame = own_frame, []
+        if not special & _IN_CONTEXT:
+            inside: int = frame[0]
+            frame[0] = saved + spent
+            return inside
+        special &= ~_IN_CONTEXT
+        end = slot[0] + spent
+        done = own_frame
         done[_DONE] = True
-        inside: int = done[_IN_NESTED]
+        inside = done[_IN_NESTED]
         if done[_ACTIVE]:
             inside += end - done[_SINCE]
         outer = done[_OUTER]
-        outer[_ACTIVE] -= 1
-        if outer[_ACTIVE] <= 0:
+        if outer[_ACTIVE] > 1:
+            outer[_ACTIVE] -= 1
+        else:
             outer[_ACTIVE] = 0
             outer[_IN_NESTED] += end - outer[_SINCE]
         while outer[_DONE]:  # the outermost is a thread's own frame, which is never done
             outer = outer[_OUTER]
         done[_OUTER] = outer  # so that chains of frames left out of order do not grow
-        if context_frame() is done:
-            set_context_frame(None if outer[_OUTER] is None else outer)
         return inside
 
     def enter_kept() -> None:

@@ -213,11 +213,14 @@ def test_what_is_under_way_shows_how_many_and_since_when(start: Start) -> None:
     program = start("""
 import asyncio
 began = time.monotonic_ns()
-def hang():
+def hang(inside):
     with stage("thread"):
+        inside.set()
         time.sleep(60)
 for _ in range(3):
-    threading.Thread(target=hang, daemon=True).start()
+    inside = threading.Event()
+    threading.Thread(target=hang, args=(inside,), daemon=True).start()
+    inside.wait()
     time.sleep(0.02)
 async def task():
     with stage("task"):
