@@ -141,12 +141,14 @@ class Replay:
         When a sample arrived is not recorded, only after which other; what a late source brings is
         delivered with what it arrived between.
         """
-        scene = self._scene
-        while self._next is not None and _moment(self._next) <= t_ns:
-            scene.deliver(self._next)
-            self._next = next(self._events, None)
-        self._now_ns = scene.now_ns = t_ns
+        self._scene.deliver_many(self._until(t_ns))
+        self._now_ns = self._scene.now_ns = t_ns
         self._changed()
+
+    def _until(self, t_ns: int) -> Iterator[Event]:
+        while self._next is not None and _moment(self._next) <= t_ns:
+            yield self._next
+            self._next = next(self._events, None)
 
     def _changed(self) -> None:
         self._generation += 1

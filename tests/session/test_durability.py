@@ -259,7 +259,7 @@ def test_a_slow_disk_is_no_longer_waited_for_and_that_is_said(tmp_path: Path) ->
     host = ScriptedHost()
     to = recorder(tmp_path / "a.btrec", host, clock=SlowClock())
     handed = 0
-    for _ in range(25):
+    for _ in range(65):
         handed = tick(host, to, handed)[-1].arrival
         assert to.flush()
     assert "power cut" in to.status().error

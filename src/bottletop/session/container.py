@@ -44,7 +44,7 @@ SEALS_A_CHECKPOINT = 5
 """A copy of the main file alone is about twenty seconds behind at most."""
 STAGGER = 7
 SLOW_COMMIT_NS = 50_000_000
-COMMITS_JUDGED = 20
+COMMITS_JUDGED = 60
 WORSE = 1.1
 """A finding's evidence is stored anew when its loss has grown by this factor."""
 
@@ -388,7 +388,7 @@ class Container:
         self._commits_ns.append(took_ns)
         if not self.waits_for_disk or len(self._commits_ns) < COMMITS_JUDGED:
             return
-        p95_ns = sorted(self._commits_ns)[-2]
+        p95_ns = sorted(self._commits_ns)[COMMITS_JUDGED * 95 // 100]
         if p95_ns <= SLOW_COMMIT_NS:
             return
         self.waits_for_disk = False
