@@ -164,7 +164,7 @@ def _by_stages(view: View, codes: frozenset[str]) -> Assessment:
     out = Assessment(by_stages=True)
     found = demand(view, budget_.WINDOW_S)
     if not target_pids(view):
-        out.blind = "attach to a PID to judge its stages"
+        out.blind = "no running process is attached"
         return out
     if found is None or found.span_s < budget_.AT_LEAST_S - 1:
         out.blind = "no stage timings" if found is None else TOO_SOON

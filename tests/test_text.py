@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bottletop.text import cell_width, clean, fit
+from bottletop.text import cell_width, clean, fit, words
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,21 @@ from bottletop.text import cell_width, clean, fit
 )
 def test_clean(raw: str | bytes, safe: str) -> None:
     assert clean(raw) == safe
+
+
+@pytest.mark.parametrize(
+    ("value", "parts"),
+    [
+        ("idle 62 % of", ["idle", "62 %", "of"]),
+        ("took (3.1 s) a", ["took", "(3.1 s)", "a"]),
+        ("4 GiB, 10 MB/s.", ["4 GiB,", "10 MB/s."]),
+        ("8 s", ["8 s"]),
+        ("GPU 0 is", ["GPU", "0", "is"]),
+        ("a % b", ["a", "%", "b"]),
+    ],
+)
+def test_a_number_and_its_unit_are_one_word(value: str, parts: list[str]) -> None:
+    assert words(value) == parts
 
 
 def test_clean_bounds_what_it_returns() -> None:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 MIN_WIDTH, MIN_HEIGHT = 60, 15
 PAIRED_WIDTH = 110
 WIDE_WIDTH, WIDE_HEIGHT = 160, 40
+TROUBLE_LEAD = 21
+"""Cells of a line that says why there are no GPUs, before the reason and after it."""
 GUTTER = 2
 """Cells between panels side by side."""
 TWO_UP_FROM = 4
@@ -41,6 +43,8 @@ class Content:
     """How much there is to show, as far as room depends on it."""
 
     gpus: int = 0
+    gpu_trouble: int = 0
+    """Cells that it takes to say why there are no GPUs."""
     cores: int = 0
     disks: int = 0
     stages: int = 0
@@ -140,11 +144,11 @@ def place(box: Box, given: Mapping[str, int], order: Sequence[str]) -> Plan:
     return out
 
 
-def _gpus(content: Content, *, right_each: int, most_each: int) -> Want:
-    """From two GPUs a line up to `most_each` lines a GPU."""
+def _gpus(content: Content, width: int, *, right_each: int, most_each: int) -> Want:
+    """From two GPUs a line up to `most_each` lines a GPU; without any, room to say why."""
     count = content.gpus
     if not count:
-        return Want("gpus", 2, 2, 2)
+        return Want("gpus", 2, 2, 2 if content.gpu_trouble < width - TROUBLE_LEAD else 3)
     least = 1 + (-(-count // 2) if count > TWO_UP_FROM else count)
     whole = tuple(1 + count * each for each in range(1, most_each + 1))
     right = 1 + count * right_each
@@ -161,7 +165,7 @@ def _stacked(box: Box, content: Content) -> Plan:
     cores = 2 if content.cores <= box.width - 8 else 3
     stages = _stage_rows(content)
     wants = (
-        _gpus(content, right_each=each, most_each=2 if many else 6),
+        _gpus(content, box.width, right_each=each, most_each=2 if many else 6),
         Want("stages", 2, stages, stages),
         Want("findings", 3, 4, 3 + content.findings),
         Want("cores", 2, cores, cores + 1),
@@ -174,7 +178,7 @@ def _stacked(box: Box, content: Content) -> Plan:
 def _paired(box: Box, content: Content) -> Plan:
     half = max(5, min(box.height // 4, max(_stage_rows(content) + 1, 7)))
     wants = (
-        _gpus(content, right_each=2, most_each=3 if content.gpus > TWO_UP_FROM else 7),
+        _gpus(content, box.width, right_each=2, most_each=3 if content.gpus > TWO_UP_FROM else 7),
         Want("findings", 3, min(8, 2 + max(3, content.findings)), 12),
         Want("pair", 4, half, half + 2),
     )
@@ -196,7 +200,7 @@ def _wide(box: Box, content: Content) -> Plan:
     right = Box(box.x + left_width, box.y, box.width - left_width, box.height)
     stages = _stage_rows(content) + 1
     lefts = (
-        _gpus(content, right_each=4, most_each=MOST_ROWS_A_GPU),
+        _gpus(content, left.width, right_each=4, most_each=MOST_ROWS_A_GPU),
         Want("stages", 3, stages, stages),
     )
     out = place(left, share(left.height, lefts, "stages"), ("gpus", "stages"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bottletop.text import cell_width, fit
+from bottletop.text import cell_width, fit, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -125,11 +125,12 @@ def header(
     return spread(width, lead, tail, fill="faint", pad=rule)
 
 
-def wrap(text: str, width: int) -> list[str]:
-    """Break a text into lines of at most `width` cells at spaces; a longer word is cut up."""
+def wrap(text: str, width: int, most: int = 0) -> list[str]:
+    """Break a text into lines of at most `width` cells at spaces; a longer word is cut up, and a
+    number keeps its unit. Of more than `most` lines the last is cut."""
     out: list[str] = []
     current = ""
-    for word in text.split():
+    for word in words(text):
         while cell_width(word) > width:
             room = width
             if current:
@@ -150,4 +151,8 @@ def wrap(text: str, width: int) -> list[str]:
         else:
             out.append(current)
             current = word
-    return [*out, current] if current else out
+    if current:
+        out.append(current)
+    if most and len(out) > most:
+        out[most - 1 :] = [fit(f"{out[most - 1]} {out[most]}", width)]
+    return out

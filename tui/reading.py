@@ -346,10 +346,12 @@ def _stages(view: View, watched_s: float, marked: Mapping[str, Mark]) -> tuple[S
 def _stage_trouble(snapshot: Snapshot) -> str:
     if snapshot.target is None:
         return "no process attached: a picks one"
+    if snapshot.target.gone:
+        return "; ".join(snapshot.target.notes) or "a picks another process"
     for source in snapshot.sources:
         if source.name == "stage" and source.state is not SourceState.OK and source.reason:
             return source.reason
-    return 'none are marked: with stage("preprocess"): of bottletop.probe'
+    return 'none marked; in its code: with bottletop.probe.stage("decode"):'
 
 
 def _target(

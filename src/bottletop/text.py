@@ -14,6 +14,9 @@ _UNSAFE = re.compile(
 
 MAX_CHARS = 512
 
+_NUMBER = re.compile(r"\(?[+-]?\d[\d.,]*")
+_UNIT = re.compile(r"(%|°C|[num]?s|h|[kMG]?W|[kMG]Hz|([KMGT]i?|[kMGT])?B(/s)?)[).,;:]*")
+
 # Latin, punctuation, arrows, box drawing, blocks and braille: one cell each, none combining.
 # Screens measure thousands of such strings a second.
 _NARROW = re.compile(
@@ -34,6 +37,17 @@ def clean(raw: str | bytes, limit: int = MAX_CHARS) -> str:
     safe = raw if raw.isascii() and raw.isprintable() else _UNSAFE.sub(" ", raw)
     safe = safe.strip()
     return safe if len(safe) <= limit else safe[: limit - 1] + "…"
+
+
+def words(value: str) -> list[str]:
+    """The words of a text, a number and its unit (`28 %`, `3.1 s`) together as one."""
+    found: list[str] = []
+    for word in value.split():
+        if found and _UNIT.fullmatch(word) and _NUMBER.fullmatch(found[-1]):
+            found[-1] += f" {word}"
+        else:
+            found.append(word)
+    return found
 
 
 def cell_width(value: str) -> int:

@@ -134,7 +134,7 @@ def test_a_watch_that_was_never_judged_says_why() -> None:
 def test_a_host_without_gpu_and_target_says_both() -> None:
     verdict = play({"seconds": 15, "target": False, "gpu": {"count": 0}}).summary.verdict
     assert verdict.state is VerdictState.CANNOT_TELL
-    assert verdict.text == "no GPU can be read; attach to a PID to judge its stages"
+    assert verdict.text == "no GPU can be read; no running process is attached"
 
 
 def test_a_busy_host_without_target_is_clear_and_an_idling_one_asks_for_a_pid() -> None:

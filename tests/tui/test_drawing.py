@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from array import array
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bottletop.model import NS_PER_S, Severity
+from bottletop.model import NS_PER_S, Severity, Unknown
 from bottletop.rings import Series
 from bottletop.text import cell_width
 from bottletop.tui import glyphs, history, lines, marks, plot, themes
 from bottletop.tui.read_gpu import read_gpus
 from bottletop.tui.reading import Reader
+from bottletop.tui.widgets import findings, stages
 from bottletop.tui.widgets.gpus import Histories
 from tui.synthetic import Host, Shape, gpu_key, settled
 
@@ -36,6 +38,16 @@ def test_wrapped_text_fits_and_loses_nothing_but_blanks(text: str) -> None:
     rows = lines.wrap(text, 20)
     assert all(cell_width(row) <= 20 for row in rows)
     assert "".join("".join(rows).split()) == "".join(text.split())
+
+
+def test_a_number_is_not_parted_from_its_unit() -> None:
+    assert lines.wrap("lost to it: 28 % of its time", 16) == ["lost to it: 28 %", "of its time"]
+    assert lines.wrap("lost to it: 28 % of its time", 15) == ["lost to it:", "28 % of its", "time"]
+
+
+def test_of_more_lines_than_there_is_room_for_the_last_is_cut() -> None:
+    assert lines.wrap("one two three four", 9, 2) == ["one two", "three fo…"]
+    assert lines.wrap("one two", 9, 2) == ["one two"]
 
 
 def test_blanks_take_the_ink_before_them() -> None:
@@ -262,6 +274,32 @@ def test_a_source_that_falls_silent_leaves_its_entities_with_their_age() -> None
     assert [gpu.trouble for gpu in reading.gpus] == ["no reading for 9 s"] * 2
     assert reading.trouble["core"] == "no reading for 9 s"
     assert {core.busy for core in reading.cores} == {None}
+
+
+def test_rules_that_lack_the_same_are_told_once() -> None:
+    judged = settled().snapshot()
+    lacking = tuple(Unknown(code, "no driver") for code in ("one", "two", "three"))
+    unknown = (*lacking, Unknown("four", "needs 8 s of readings"))
+    judgement = replace(judged.judgement, findings=(), unknown=unknown)
+    reading = Reader().read(replace(judged, judgement=judgement))
+    def told(height: int) -> list[str]:
+        drawn = findings.draw(reading, 80, height, glyphs.ASCII, None)
+        return [" ".join(lines.text_of(row).split()) for row in drawn[2:]]
+
+    first, second = "? 3 rules not judged: no driver", "? four not judged: needs 8 s of readings"
+    assert told(4) == [first, second]
+    assert told(9) == [first, "one, two, three", second]
+
+
+def test_a_target_that_has_ended_is_not_asked_for_stages() -> None:
+    host = settled(Shape(stages=False))
+    target = host.snapshot().target
+    assert target is not None
+    ended = replace(target, processes=(), gone=True, notes=("still running: pid 7",))
+    reading = Reader().read(replace(host.snapshot(), target=ended))
+    head, below = [lines.text_of(row) for row in stages.draw(reading, 80, 2, glyphs.ASCII)]
+    assert "has ended" in head
+    assert below.strip() == "still running: pid 7"
 
 
 def test_shares_and_rates_agree_with_what_was_put_in() -> None:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from textual.screen import Screen
 
+from bottletop.text import cell_width
 from bottletop.tui import bindings
 from bottletop.tui.compat import Board
 from bottletop.tui.layout import MIN_HEIGHT, MIN_WIDTH, Box, Content, plan, too_small
 from bottletop.tui.lines import Line, line
 from bottletop.tui.widgets.cores import CorePanel
 from bottletop.tui.widgets.disks import DiskPanel
-from bottletop.tui.widgets.findings import FindingPanel
+from bottletop.tui.widgets.findings import FindingPanel, reasons
 from bottletop.tui.widgets.gpus import GpuPanel
 from bottletop.tui.widgets.host import HostPanel
 from bottletop.tui.widgets.keys import KeyBar
@@ -98,10 +99,11 @@ class Overview(Screen[None]):
         """Hand a reading to every panel that has a place."""
         self._content = Content(
             gpus=len(reading.gpus),
+            gpu_trouble=cell_width(reading.gpu_trouble),
             cores=len(reading.cores),
             disks=len(reading.disks),
             stages=len(reading.stages),
-            findings=len(reading.findings) + len(reading.unknown),
+            findings=len(reading.findings) + len(reasons(reading.unknown)),
             target=reading.target is not None,
             replay=reading.playback is not None,
         )

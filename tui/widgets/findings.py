@@ -9,7 +9,7 @@ from textual.message import Message
 from bottletop.text import fit
 from bottletop.tui.curves import metric_words
 from bottletop.tui.inks import SEVERITY_INKS
-from bottletop.tui.lines import Line, Span, header, line
+from bottletop.tui.lines import Line, Span, header, line, wrap
 from bottletop.tui.widgets.panel import Panel
 from bottletop.units import age_text, value_text
 
@@ -106,13 +106,43 @@ def draw(
         out.extend(_lines(finding, width, rows, glyphs, selected=finding is selected))
     if not findings:
         out.append(line(width, [("   nothing to report", "dim")]))
-    out += [_unjudged(unknown, width) for unknown in reading.unknown[: height - len(out)]]
+    out += _unjudged(reading.unknown, width, height - len(out))
     return out
 
 
-def _unjudged(unknown: Unknown, width: int) -> Line:
-    why = f"not judged: {unknown.missing}"
-    return line(width, [("   ? ", "dim"), (fit(unknown.code, CODE_WIDTH), "dim"), (why, "dim")])
+def reasons(unknown: Sequence[Unknown]) -> dict[str, list[str]]:
+    """What is missing and the codes of the rules that it is missing for."""
+    found: dict[str, list[str]] = {}
+    for one in unknown:
+        found.setdefault(one.missing, []).append(one.code)
+    return found
+
+
+def _unjudged(unknown: Sequence[Unknown], width: int, room: int) -> list[Line]:
+    """Each reason once, on a line of its own; in full and with its rules where that fits."""
+    groups = list(reasons(unknown).items())
+    whole: list[Line] = []
+    for missing, codes in groups:
+        whole += _reason(missing, codes, width, most=room)
+    if len(whole) <= room:
+        return whole
+    return [drawn for group in groups[:room] for drawn in _reason(*group, width, most=1)]
+
+
+def _reason(missing: str, codes: Sequence[str], width: int, most: int) -> list[Line]:
+    head = codes[0] if len(codes) == 1 else f"{len(codes)} rules"
+    why = f"not judged: {missing}"
+    beside = width - CODE_WIDTH - 6
+    rows = [why]
+    if most > 1:
+        rows = wrap(why, beside)
+        if len(codes) > 1:
+            rows += wrap(", ".join(codes), beside)
+    leads = [f"   ? {fit(head, CODE_WIDTH)}", *[" " * (CODE_WIDTH + 5)] * (len(rows) - 1)]
+    return [
+        line(width, [(lead, "dim"), (fit(text, beside), "dim")])
+        for lead, text in zip(leads, rows, strict=True)
+    ]
 
 
 def _evidence(finding: Finding, glyphs: Glyphs) -> str:

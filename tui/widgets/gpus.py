@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bottletop.model import NS_PER_S, Severity, Value
 from bottletop.tui import history
 from bottletop.tui.inks import SEVERITY_INKS
-from bottletop.tui.lines import Line, Span, header, line, runs, spread
+from bottletop.tui.lines import Line, Span, header, line, runs, spread, wrap
 from bottletop.tui.values import absent_word
 from bottletop.tui.widgets.panel import Panel
 from bottletop.units import age_text
@@ -103,9 +103,15 @@ def draw(
     gpus = reading.gpus
     if not gpus:
         why = reading.gpu_trouble or "none on this host"
+        lead = "   no GPU readings: "
+        told = wrap(why, width - len(lead) - 1, max(1, height - 1))
+        leads = [lead, *[" " * len(lead)] * (len(told) - 1)]
         return [
             header(width, "GPUs", rule=glyphs.rule),
-            line(width, [("   no GPU readings: ", "text"), (why, "dim")]),
+            *(
+                line(width, [(start, "text"), (text, "dim")])
+                for start, text in zip(leads, told, strict=True)
+            ),
         ]
     rows = rows_each(len(gpus), height)
     if rows == 0:

@@ -39,7 +39,9 @@ def draw(reading: Reading, width: int, height: int, glyphs: Glyphs) -> list[Line
     columns = _columns(width) if reading.stages else []
     out = [_header(reading, width, columns, glyphs)]
     if not reading.stages:
-        lead = "   no stages: " if reading.target is not None else "   "
+        target = reading.target
+        running = target is not None and not target.target.gone
+        lead = "   no stages: " if running else "   "
         for text in wrap(reading.stage_trouble, width - len(lead) - 1)[: height - 1]:
             out.append(line(width, [(lead, "text"), (text, "dim")]))
             lead = " " * len(lead)
@@ -119,7 +121,8 @@ def _facts(target: TargetPicture) -> list[tuple[int, Sequence[Span]]]:
     if count > 1:
         facts.append((4, [(f"{count} processes", "dim")]))
     if target.threads is not None:
-        facts.append((5, [(f"{target.threads} threads", "dim")]))
+        count = target.threads
+        facts.append((5, [("1 thread" if count == 1 else f"{count} threads", "dim")]))
     if target.rss_bytes is not None:
         facts.append((6, [(bytes_text(target.rss_bytes), "dim")]))
     return facts
