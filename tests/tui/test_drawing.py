@@ -282,6 +282,7 @@ def test_rules_that_lack_the_same_are_told_once() -> None:
     unknown = (*lacking, Unknown("four", "needs 8 s of readings"))
     judgement = replace(judged.judgement, findings=(), unknown=unknown)
     reading = Reader().read(replace(judged, judgement=judgement))
+
     def told(height: int) -> list[str]:
         drawn = findings.draw(reading, 80, height, glyphs.ASCII, None)
         return [" ".join(lines.text_of(row).split()) for row in drawn[2:]]
