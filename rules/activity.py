@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bottletop.model import NS_PER_S
 from bottletop.rings import Series
-from bottletop.rules.entities import elsewhere
+from bottletop.rules.entities import NOTHING_ATTACHED, elsewhere
 from bottletop.store import Missing
 from bottletop.tables import HotThread, Process, Thread
 
@@ -159,7 +159,7 @@ def _source(view: View, span_s: float) -> _Source:
     if len(slow_edges) > 2:
         return _Source(Thread, Thread.cpu_ns, Thread.wait_ns, Thread.state, tuple(slow), slow_edges)
     if not view.keys(Process):
-        raise Missing(Process, "", "attach to a PID to see why")
+        raise Missing(Process, "", NOTHING_ATTACHED)
     if not slow and not fast:
         raise Missing(Thread, "", "no thread of the target could be read")
     raise Missing(Thread.cpu_ns, "", "needs more readings")

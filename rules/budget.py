@@ -35,7 +35,7 @@ from bottletop.rules.activity import (
 )
 from bottletop.rules.demand import Demand, StageKind, demand
 from bottletop.rules.entities import NEEDS as ENTITY_NEEDS
-from bottletop.rules.entities import elsewhere
+from bottletop.rules.entities import NOTHING_ATTACHED, elsewhere
 from bottletop.rules.load import Load, load, means_over
 from bottletop.rules.quota import NEEDS as QUOTA_NEEDS
 from bottletop.rules.quota import Quota, tightest_quota
@@ -147,7 +147,7 @@ def gap_budget(view: View, gpu: str) -> GapBudget:
 
 def _gap_budget(view: View, gpu: str) -> GapBudget:
     if not view.keys(Process):
-        raise Missing(Process, "", "attach to a PID to see why")
+        raise Missing(Process, "", NOTHING_ATTACHED)
     found = load(view, gpu, WINDOW_S, at_least_s=AT_LEAST_S)
     attached_s = view.memo("target span", lambda: _target_span_s(view))
     if attached_s < AT_LEAST_S:
@@ -215,34 +215,19 @@ class _Division:
     def budget(self, work: bool) -> GapBudget:
         """The finished division."""
         gap, asked = self.gap, self.asked
-        left = gap
-        waiting = min(left, asked.waiting) if asked else 0.0
-        left -= waiting
-        external = min(left, asked.share(StageKind.EXTERNAL)) if asked else 0.0
-        left -= external
+        waiting = min(gap, asked.waiting) if asked else 0.0
+        external = min(gap - waiting, asked.share(StageKind.EXTERNAL)) if asked else 0.0
         quota = tightest_quota(self.view, self.span_s)
-        cpu, unsure = self._cpu()
-        parts = {
-            IO: self._storage() * gap,
-            COPY: min(gap, self._copying()),
-            CPU: cpu * gap,
-        }
-        if quota is not None and quota.throttled_periods > 0:
-            # Time burnt in a period that ends throttled is the quota's pace, not the code's. The
-            # throttled time itself may already be there, as time without a core.
-            paced = quota.throttled_periods * parts[CPU]
-            burnt = quota.throttled_periods * self._burnt() * gap
-            parts[CPU] -= paced
-            parts[QUOTA] = min(gap, max(paced, burnt + quota.throttled_time))
+        parts, unsure = self._measured(quota)
+        left = gap - waiting - external
         total = sum(parts.values())
-        if total > left > 0 or left <= 0:
-            scale = left / total if total > 0 else 0.0
-            parts = {code: part * scale for code, part in parts.items()}
+        if total > left:
+            parts = {code: part * left / total for code, part in parts.items()}
         left -= sum(parts.values())
         no_demand = waiting
         if asked is not None:
             # What may or may not be CPU work stays unexplained.
-            left = max(0.0, left - unsure * gap)
+            left = max(0.0, left - unsure)
             held = max(0.0, self._held_by_stages(asked) - sum(parts.values()))
             waited = min(left, held)
             external += waited
@@ -265,6 +250,25 @@ class _Division:
             quota=quota,
             sharp=self.sharp,
         )
+
+    def _measured(self, quota: Quota | None) -> tuple[dict[str, float], float]:
+        """Parts that sensors show, before they are fitted into the gap, and how much of all time
+        may be CPU work besides."""
+        gap = self.gap
+        cpu, unsure = self._cpu()
+        parts = {
+            IO: self._storage() * gap,
+            COPY: min(gap, self._copying()),
+            CPU: cpu * gap,
+        }
+        if quota is not None and quota.throttled_periods > 0:
+            # Time burnt in a period that ends throttled is the quota's pace, not the code's. The
+            # throttled time itself may already be there, as time without a core.
+            paced = quota.throttled_periods * parts[CPU]
+            burnt = quota.throttled_periods * self._burnt() * gap
+            parts[CPU] -= paced
+            parts[QUOTA] = min(gap, max(paced, burnt + quota.throttled_time))
+        return parts, unsure * gap
 
     # -- one cause each ---------------------------------------------------------------------
 

@@ -8,11 +8,17 @@ from bottletop.model import Confidence, Severity
 from bottletop.rules import budget
 from bottletop.rules.base import Answer, Fires, KofN, Quiet, Role, Rule, Threshold, evidence
 from bottletop.rules.budget import GapBudget, gap_budget
-from bottletop.rules.entities import gpu_names, pct, target_gpus
+from bottletop.rules.entities import (
+    NOTHING_ATTACHED,
+    gpu_names,
+    pct,
+    target_gpus,
+    target_pids,
+)
 from bottletop.rules.load import util_samples
 from bottletop.rules.quota import Quota, tightest_quota
 from bottletop.store import Missing
-from bottletop.tables import Cgroup, Gpu
+from bottletop.tables import Cgroup, Gpu, Process
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,6 +78,8 @@ class CgroupCpuThrottled(Rule):
     def judge(self, view: View, key: str, limits: Mapping[str, float]) -> Answer:
         """Hold throttled periods and their part of the GPUs' lost time against the limits."""
         del key
+        if not target_pids(view):
+            raise Missing(Process, "", NOTHING_ATTACHED)
         if not view.keys(Cgroup):
             raise Missing(Cgroup, "", "the target's CPU quota could not be read")
         quota = tightest_quota(view, self.window_s)

@@ -26,6 +26,9 @@ NEEDS: tuple[Metric, ...] = (
 """What these functions read; rules that call them declare it."""
 
 
+NOTHING_ATTACHED = "attach to a PID to see why"
+
+
 def pct(share: float) -> str:
     """A share of 0 to 1 as people write it."""
     return f"{round(share * 100)} %"

@@ -10,9 +10,9 @@ from bottletop.rules import load
 from bottletop.rules.base import Answer, Fires, KofN, Quiet, Role, Rule, Threshold, evidence
 from bottletop.rules.demand import Demand, StageKind, demand
 from bottletop.rules.entities import NEEDS as ENTITY_NEEDS
-from bottletop.rules.entities import pct, target_gpus
+from bottletop.rules.entities import NOTHING_ATTACHED, pct, target_gpus, target_pids
 from bottletop.store import Missing
-from bottletop.tables import Gpu, Stage
+from bottletop.tables import Gpu, Process, Stage
 from bottletop.units import seconds_text
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ class PreprocessOnCriticalPath(Rule):
         """Hold the share of preparing stages, and how far they overlap, against the limits."""
         del key
         found = demand(view, self.window_s)
+        if not target_pids(view):
+            raise Missing(Process, "", NOTHING_ATTACHED)
         if found is None:
             raise Missing(Stage, "", "no stage timings; mark stages with the probe")
         if found.span_s < 8:

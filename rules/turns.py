@@ -43,7 +43,8 @@ def _same(value: T) -> T:
 class _Kept(NamedTuple):
     t_ns: int
     load: Load
-    budget: GapBudget
+    budget: GapBudget | None
+    """None where there is no target to ask why."""
     sawtooth: Sawtooth | None
 
 
@@ -77,7 +78,8 @@ class Turns:
                 self._kept.pop(gpu, None)
                 continue
             view.memo(("load", gpu, WINDOW_S), partial(_same, kept.load))
-            view.memo(("budget", gpu), partial(_same, kept.budget))
+            if kept.budget is not None:
+                view.memo(("budget", gpu), partial(_same, kept.budget))
             view.memo(("sawtooth", gpu), partial(_same, kept.sawtooth))
 
     def keep(self, view: View) -> None:
@@ -91,12 +93,11 @@ class Turns:
             if gpu in self._kept:
                 continue
             try:
-                found = _Kept(
-                    view.now_ns,
-                    load(view, gpu, WINDOW_S),
-                    gap_budget(view, gpu),
-                    gpu_sawtooth(view, gpu),
-                )
+                found, swings = load(view, gpu, WINDOW_S), gpu_sawtooth(view, gpu)
             except Missing:
                 continue
-            self._kept[gpu] = found
+            try:
+                budget = gap_budget(view, gpu)
+            except Missing:
+                budget = None
+            self._kept[gpu] = _Kept(view.now_ns, found, budget, swings)

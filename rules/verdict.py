@@ -18,7 +18,7 @@ from bottletop.model import Cause, Confidence, Verdict, VerdictState
 from bottletop.rules import budget as budget_
 from bottletop.rules.budget import gap_budget
 from bottletop.rules.demand import StageKind, demand
-from bottletop.rules.entities import gpu_names, pct, target_gpus, target_pids
+from bottletop.rules.entities import NOTHING_ATTACHED, gpu_names, pct, target_gpus, target_pids
 from bottletop.rules.load import load
 from bottletop.rules.quota import tightest_quota
 from bottletop.store import Missing
@@ -45,7 +45,6 @@ STAGE_NOUNS = {PREPROCESS: "preparing", DISK: "a saturated disk"}
 """How patterns are named where, without a GPU, they may lead."""
 
 TOO_SOON = "not enough samples yet"
-ATTACH = "attach to a PID to see why"
 WANTS_STAGES = "waiting, or not asked? stage timings would tell"
 
 
@@ -143,7 +142,7 @@ def _add_gaps(view: View, gpu: str, active: list[Finding], out: Assessment) -> N
             out.no_demand += gap
         elif gap >= LOSS:
             out.unexplained += gap
-            out.blind = out.blind or (_short(missing) if target_pids(view) else ATTACH)
+            out.blind = out.blind or (_short(missing) if target_pids(view) else NOTHING_ATTACHED)
         return
     out.no_demand += budget.no_demand if budget.work else gap
     named = any(finding.scope in ("", gpu) and finding.code in budget_.CAUSES for finding in active)
@@ -210,6 +209,9 @@ def decide(found: Assessment, nouns: Mapping[str, str]) -> Verdict:
         return Verdict(VerdictState.MIXED, None, _mixed(found, causes, lost, nouns), causes)
     if found.nobody_asks:
         return Verdict(VerdictState.NO_DEMAND, NO_DEMAND, _no_demand(found))
+    if not found.by_stages and found.busy < budget_.WORK_BUSY * found.capacity:
+        text = f"{_who(found)} hardly used ({pct(found.busy / found.capacity)}): {WANTS_STAGES}"
+        return Verdict(VerdictState.CANNOT_TELL, None, text)
     return Verdict(VerdictState.CLEAR, None, _clear(found))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,11 @@ EXPECTATIONS = frozenset(
 )
 
 
+@cache
+def played_case(path: Path) -> Played:
+    return play(read_scene(path))
+
+
 def name_of(path: Path) -> str:
     return f"{path.parent.name}/{path.stem}"
 
@@ -31,7 +37,7 @@ def test_rule_fires_where_it_must_and_stays_quiet_where_it_must_not(path: Path) 
     raw = read_scene(path)
     expect: dict[str, Any] = raw["expect"]
     assert expect.keys() <= EXPECTATIONS
-    played = play(raw)
+    played = played_case(path)
     code = path.parent.name
     assert (code in played.codes) is path.stem.startswith("fires-"), played.summary
     check_findings(played, code, expect)
@@ -73,7 +79,7 @@ def check_verdict(played: Played, expect: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("path", CASES, ids=name_of)
 def test_no_rule_trips_over_its_case_and_every_finding_is_complete(path: Path) -> None:
-    played = play(read_scene(path))
+    played = played_case(path)
     for judgement in played.judgements:
         assert not [item for item in judgement.unknown if "the rule failed" in item.missing]
         for finding in judgement.findings:

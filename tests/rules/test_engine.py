@@ -70,7 +70,9 @@ class Muting(Scripted):
     mutes = ("scripted",)
 
 
-def run(*rules: Rule, seconds: int, disks: Mapping[int, tuple[str, ...]] | None = None):  # type: ignore[no-untyped-def]
+def run(
+    *rules: Rule, seconds: int, disks: Mapping[int, tuple[str, ...]] | None = None
+) -> tuple[list[Judgement], Engine]:
     """Judgements of `seconds` looks; `disks` says from which look on which disks exist."""
     engine, store = Engine(rules), Store()
     now: tuple[str, ...] = ("sda",)

@@ -171,3 +171,10 @@ def test_another_jobs_gpu_does_not_lead_the_targets_verdict() -> None:
     hot = {f.scope for f in played.summary.findings if f.code == "thermal-throttle"}
     assert "GPU-0" in hot
     assert "GPU-0" not in {cause.scope for cause in played.summary.verdict.causes}
+
+
+def test_a_gpu_that_is_hardly_used_is_not_called_clear() -> None:
+    scene = {"seconds": 30, "phase": [{"s": 1.0, "gpu": 0.03, "cpu": 1.0}]}
+    verdict = play(scene).summary.verdict
+    assert verdict.state is VerdictState.CANNOT_TELL
+    assert verdict.text.startswith("GPU 0 hardly used (3 %)")
