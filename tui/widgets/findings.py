@@ -119,25 +119,24 @@ def reasons(unknown: Sequence[Unknown]) -> dict[str, list[str]]:
 
 
 def _unjudged(unknown: Sequence[Unknown], width: int, room: int) -> list[Line]:
-    """Each reason once, on a line of its own; in full and with its rules where that fits."""
+    """Each reason once: in full and with its rules, without them, or cut to a line each."""
     groups = list(reasons(unknown).items())
-    whole: list[Line] = []
-    for missing, codes in groups:
-        whole += _reason(missing, codes, width, most=room)
-    if len(whole) <= room:
-        return whole
-    return [drawn for group in groups[:room] for drawn in _reason(*group, width, most=1)]
+    drawn: list[Line] = []
+    for most, named in ((room, True), (room, False), (1, False)):
+        drawn = [row for group in groups for row in _reason(*group, width, most, named=named)]
+        if len(drawn) <= room:
+            break
+    return drawn[:room]
 
 
-def _reason(missing: str, codes: Sequence[str], width: int, most: int) -> list[Line]:
+def _reason(
+    missing: str, codes: Sequence[str], width: int, most: int, *, named: bool
+) -> list[Line]:
     head = codes[0] if len(codes) == 1 else f"{len(codes)} rules"
-    why = f"not judged: {missing}"
     beside = width - CODE_WIDTH - 6
-    rows = [why]
-    if most > 1:
-        rows = wrap(why, beside)
-        if len(codes) > 1:
-            rows += wrap(", ".join(codes), beside)
+    rows = wrap(f"not judged: {missing}", beside, most)
+    if named and len(codes) > 1:
+        rows += wrap(", ".join(codes), beside)
     leads = [f"   ? {fit(head, CODE_WIDTH)}", *[" " * (CODE_WIDTH + 5)] * (len(rows) - 1)]
     return [
         line(width, [(lead, "dim"), (fit(text, beside), "dim")])
