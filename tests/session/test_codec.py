@@ -109,7 +109,7 @@ NUMBER_METRICS = {
 
 
 @pytest.mark.parametrize("metric", NUMBER_METRICS.values(), ids=lambda metric: metric.id)
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(values=st.lists(st.floats(-1e12, 1e12), min_size=2, max_size=8))
 def test_a_quantised_reading_comes_back_as_the_very_same_number(
     metric: Metric, values: list[float]
@@ -206,6 +206,7 @@ def test_a_recorded_quantum_wins_over_the_declared_one():
     assert watts == [1001 * 0.2, 3507 * 0.2, 3499 * 0.2]
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_random_bytes_end_in_damaged(data: bytes):
     decoder = Decoder(Layout.declared(Gpu), StoredTexts(lambda number: "text"))
