@@ -22,6 +22,7 @@ import pyte
 if TYPE_CHECKING:
     import signal
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
     from types import TracebackType
 
 PATIENCE_S = 30.0
@@ -35,6 +36,7 @@ KEYS = {
     "right": "\x1b[C",
     "left": "\x1b[D",
     "ctrl+c": "\x03",
+    "ctrl+z": "\x1a",
 }
 
 _QUERIES = {
@@ -60,8 +62,9 @@ class PtyProgram:
         size: tuple[int, int] = (80, 24),
         env: Mapping[str, str] | None = None,
         controlling: bool = True,
+        cwd: Path | None = None,
     ) -> None:
-        """Start `argv`. Without a controlling terminal a hang-up sends it no SIGHUP."""
+        """Start `argv` in `cwd`. Without a controlling terminal a hang-up sends it no SIGHUP."""
         self.width, self.height = size
         self.raw = b""
         self._screen = pyte.Screen(self.width, self.height)
@@ -83,6 +86,7 @@ class PtyProgram:
                 environ.pop(name, None)
         self.process = subprocess.Popen(
             argv,
+            cwd=cwd,
             stdin=slave,
             stdout=slave,
             stderr=slave,

@@ -113,8 +113,10 @@ def _replay(arguments: argparse.Namespace) -> int:
     from bottletop.replay import Replay
     from bottletop.tui.app import run_dashboard
 
+    replay = Replay(recording, SystemClock())
+    replay.play(True)  # a still picture of the first moment, before anything was read, says nothing
     return run_dashboard(
-        Replay(recording, SystemClock()),
+        replay,
         mode="replay",
         theme=arguments.theme,
         glyphs=arguments.glyphs,
