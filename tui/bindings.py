@@ -24,6 +24,7 @@ def key(
 
 APP: tuple[Binding, ...] = (
     key("q", "quit", "Quit", "Leave. What is watched goes on undisturbed.", id="app.quit"),
+    key("ctrl+z", "suspend", "Suspend", "Stop, back to the shell; fg returns.", id="app.stop"),
     key("ctrl+c", "quit", "Quit", "Leave.", id="app.interrupt", priority=True),
     key("question_mark,h", "help", "Help", "Keys, signs and words.", id="app.help"),
     key("p", "pause", "Pause", "Freeze the picture; sampling goes on.", id="app.pause"),

@@ -16,6 +16,7 @@ from bottletop.lifecycle import (
     HANGUP_CODE,
     TERMINATED_CODE,
     exit_deadline,
+    has_job_control,
     watch_hangup,
 )
 from bottletop.tui import bindings, compat, themes
@@ -194,6 +195,13 @@ class BottletopApp(App[int]):
 
     async def action_quit(self) -> None:
         self.leave(0)
+
+    def action_suspend(self) -> None:
+        """Stop as Ctrl-Z does everywhere, where there is a shell that can continue us."""
+        if has_job_control():
+            self.action_suspend_process()
+        else:
+            self.say("no shell to go back to: Ctrl-Z would stop this for good")
 
     def action_help(self) -> None:
         from bottletop.tui.screens.help import HelpScreen

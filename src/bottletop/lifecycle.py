@@ -49,6 +49,18 @@ def _is_tty(stream: object) -> bool:
         return False
 
 
+def has_job_control() -> bool:
+    """Whether a shell waits that can continue us once stopped: our parent, in our session, with a
+    process group of its own. Without one (`ssh -t host bottletop`) nobody could.
+    """
+    try:
+        parent = os.getppid()
+        same_session = os.getsid(parent) == os.getsid(0)
+        return same_session and os.getpgid(parent) != os.getpgrp()
+    except OSError:
+        return False
+
+
 class HangupWatch:
     """Watches a terminal for its end in a daemon thread and calls back once."""
 

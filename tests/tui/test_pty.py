@@ -40,6 +40,33 @@ def test_q_leaves_and_restores_the_terminal() -> None:
         assert program.is_restored()
 
 
+def test_ctrl_z_goes_back_to_the_shell_and_fg_returns() -> None:
+    paths = os.pathsep.join([str(TESTS), str(TESTS.parent / "src")])
+    shell = ["bash", "--norc", "--noediting", "-i"]
+    with PtyProgram(shell, env={"PYTHONPATH": paths, "PS1": "ready> "}) as program:
+        program.wait_for("ready>")
+        program.press(f"'{sys.executable}' '{PROGRAM}' live", "enter")
+        program.wait_for("Findings")
+        program.press("ctrl+z")
+        program.wait_for("Stopped")
+        assert 1049 not in program.modes_left()
+        program.press("fg", "enter")
+        program.wait_for(lambda _: 1049 in program.modes_left())
+        program.press("q")
+        program.wait_for(lambda _: program.is_restored())
+        program.press("exit $?", "enter")
+        assert program.wait() == 0
+
+
+def test_without_a_shell_to_continue_it_ctrl_z_does_not_stop_it() -> None:
+    with start("live") as program:
+        program.wait_for("Findings")
+        program.press("ctrl+z")
+        program.wait_for("no shell to go back to")
+        program.press("q")
+        assert program.wait() == 0
+
+
 def test_a_call_that_never_returns_does_not_hold_quitting_up() -> None:
     with start("stuck") as program:
         program.wait_for("Findings")

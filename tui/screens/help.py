@@ -26,6 +26,7 @@ _NAMES = {
     "equals_sign": "=",
     "minus": "-",
     "ctrl+c": "Ctrl-C",
+    "ctrl+z": "Ctrl-Z",
     "pageup": "PgUp",
     "pagedown": "PgDn",
     "escape": "Esc",
