@@ -32,7 +32,7 @@ SLOWEST, FASTEST = 0.1, 64.0
 LONGEST_STEP_S = 2.0
 """Playing time that one `advance` makes up at most: a suspended terminal does not jump."""
 SETTLE_S = 20.0
-"""Beyond the longest window, until the k-of-n histories of a run that had begun earlier are full."""
+"""Beyond the longest window: until the k-of-n histories of a run begun earlier are full."""
 
 
 class Replay:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bottletop.model import NS_PER_S, Anchor, Judgement, Sample
+from bottletop.session import newfile
 from bottletop.session.events import Arrived, Evaluated, Mark
 from bottletop.session.reader import open_recording
 from bottletop.tables import Core, Gpu, HotThread
@@ -169,6 +170,17 @@ def test_nothing_is_ever_overwritten_nor_followed(tmp_path: Path):
         recorder(tmp_path / "no" / "folder", ScriptedHost())
     assert (tmp_path / "there").read_text() == "precious"
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_file_put_in_place_of_the_new_one_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.btrec"
+    made = newfile.create(path)
+    (tmp_path / "other").write_text("precious")
+    (tmp_path / "other").replace(path)
+    with pytest.raises(OSError, match="replaced"):
+        newfile.connect(path, made, synchronous="FULL")
+    newfile.discard(path, made)
+    assert path.read_text() == "precious"
 
 
 def test_names_are_stored_once_where_they_can_be_listed(tmp_path: Path):

@@ -1,18 +1,15 @@
 """The writing side of the file. Belongs to one thread; raises sqlite3.Error and OSError.
 
-Rules that others paid for: auto_vacuum before the first table; checkpoint after creating the tables
-and after every few seals, so that a copy of the main file alone is readable; rows leave the tail in
-the transaction that seals the last of them; tables are sealed at different moments; rollback
-journal again at the end, so that one file is left.
+Rules that others paid for: checkpoint after creating the tables and after every few seals, so that
+a copy of the main file alone is readable; rows leave the tail in the transaction that seals the
+last of them; tables are sealed at different moments; rollback journal again at the end, so that one
+file is left.
 """
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import sqlite3
-import stat
 import uuid
 import zlib
 from collections import deque
@@ -26,7 +23,9 @@ from bottletop.session import schema
 from bottletop.session.codec import TailJudgement
 from bottletop.session.encode import Encoder, pack_tail
 from bottletop.session.events import Arrived, Evaluated, Event, Mark
+from bottletop.session.findings import FindingLog
 from bottletop.session.judgements import JudgementEncoder
+from bottletop.session.newfile import FileId, connect
 from bottletop.session.strings import Interner, storable
 
 if TYPE_CHECKING:
@@ -34,40 +33,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bottletop.clock import Clock
-    from bottletop.model import Anchor, Finding, Judgement, Sample, Severity, Table
+    from bottletop.model import Anchor, Sample, Table
 
-WAL_PAGES = 256
-"""Pages after which SQLite moves the log into the main file: 1 MiB."""
-WAL_LIMIT_BYTES = 4 * 1024 * 1024
-BUSY_TIMEOUT_S = 0.2
 SEALS_A_CHECKPOINT = 5
 """A copy of the main file alone is about twenty seconds behind at most."""
 STAGGER = 7
 SLOW_COMMIT_NS = 50_000_000
 COMMITS_JUDGED = 60
-WORSE = 1.1
-"""A finding's evidence is stored anew when its loss has grown by this factor."""
 
 _STAMP = itemgetter(1)
 
 MetaValue = str | int | float
-
-
-def create(path: Path) -> None:
-    """Make an empty file that only its owner can read. Raises FileExistsError and OSError."""
-    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
-    try:
-        os.close(os.open(path, flags, 0o600))
-    except FileExistsError:
-        reason = "file exists, and a recording never overwrites one"
-        raise FileExistsError(errno.EEXIST, reason, str(path)) from None
-
-
-def discard(path: Path) -> None:
-    """Remove a file that never became a recording, with what SQLite put beside it."""
-    for name in (path.name, f"{path.name}-wal", f"{path.name}-shm", f"{path.name}-journal"):
-        with suppress(OSError):
-            path.with_name(name).unlink()
 
 
 class _OpenBlock:
@@ -106,6 +82,7 @@ class Container:
     def __init__(
         self,
         path: Path,
+        made: FileId,
         *,
         meta: Mapping[str, MetaValue],
         thresholds: Mapping[str, Mapping[str, float]],
@@ -122,51 +99,41 @@ class Container:
         self._evaluations = 0
         self._tail: deque[_TailRef] = deque()
         self._tail_rows = 0
-        self._findings: dict[tuple[str, str], tuple[int, Severity, float]] = {}
-        self._finding_rows = 0
         self._last_ns = anchor.mono_ns
+        self._last_arrival = 0
         self._commits_ns: deque[int] = deque(maxlen=COMMITS_JUDGED)
         self._sealed = 0
         self.dropped_rows = 0
         self.waits_for_disk = synchronous == "FULL"
         """False once commits no longer wait: a power cut may then take the last minute."""
-        self._db = _connect(path)
-        facts: dict[str, MetaValue] = {
-            **meta,
-            "thresholds": json.dumps(thresholds, sort_keys=True),
-            "anchor_mono_ns": anchor.mono_ns,
-            "anchor_wall_ns": anchor.wall_ns,
-            "started_ns": clock.monotonic_ns(),
-            "uuid": str(uuid.uuid4()),
-            "synchronous": synchronous,
-            "clean_end": 0,
-            **_zone(anchor),
-        }
+        self._db = connect(path, made, synchronous=synchronous)
+        self._findings = FindingLog(self._db, self._judgements)
         try:
-            self._set_up(synchronous, facts)
+            self._set_up(
+                {
+                    **meta,
+                    "thresholds": json.dumps(thresholds, sort_keys=True),
+                    "anchor_mono_ns": anchor.mono_ns,
+                    "anchor_wall_ns": anchor.wall_ns,
+                    "started_ns": clock.monotonic_ns(),
+                    "uuid": str(uuid.uuid4()),
+                    "synchronous": synchronous,
+                    "clean_end": 0,
+                    **_zone(anchor),
+                }
+            )
         except BaseException:
             self.abandon()
             raise
 
-    def _set_up(self, synchronous: str, facts: Mapping[str, MetaValue]) -> None:
+    def _set_up(self, facts: Mapping[str, MetaValue]) -> None:
         run = self._db.execute
-        run("PRAGMA auto_vacuum=INCREMENTAL")
-        run("PRAGMA page_size=4096")
-        run(f"PRAGMA application_id={schema.APPLICATION_ID}")
-        run(f"PRAGMA user_version={schema.USER_VERSION}")
-        if run("PRAGMA journal_mode=WAL").fetchone()[0] != "wal":
-            # Network file systems have no shared memory; held alone, the log works without it.
-            run("PRAGMA locking_mode=EXCLUSIVE")
-            run("PRAGMA journal_mode=WAL")
-        run(f"PRAGMA synchronous={'FULL' if synchronous == 'FULL' else 'NORMAL'}")
-        run(f"PRAGMA wal_autocheckpoint={WAL_PAGES}")
-        run(f"PRAGMA journal_size_limit={WAL_LIMIT_BYTES}")
         run("BEGIN")
         for statement in schema.create_statements():
             run(statement)
         self._write_meta(facts)
         run("COMMIT")
-        run("PRAGMA wal_checkpoint(TRUNCATE)")
+        run("PRAGMA wal_checkpoint(TRUNCATE)")  # else a copy of the main file would be empty
 
     def _write_meta(self, facts: Mapping[str, MetaValue]) -> None:
         rows = [
@@ -205,6 +172,7 @@ class Container:
 
     def _sample(self, arrived: Arrived) -> None:
         arrival, sample = arrived
+        self._last_arrival = arrival
         block = self._blocks.get(sample.table) or self._open_block(sample.table)
         fitting = min(schema.SAMPLE_ROWS, schema.SAMPLE_CELLS // len(sample.table.columns))
         if len(sample.rows) > fitting:
@@ -325,7 +293,7 @@ class Container:
         self._evaluated.append(evaluated)
         self._evaluations += 1
         self._last_ns = max(self._last_ns, evaluated.judgement.t_ns)
-        self._follow_findings(evaluated.judgement)
+        self._findings.follow(evaluated.judgement)
         if len(self._evaluated) >= schema.BLOCK_SAMPLES:
             self._seal_evaluations()
 
@@ -337,43 +305,6 @@ class Container:
             (first, len(times), min(times), max(times), *self._judgements.batch(self._evaluated)),
         )
         self._evaluated, self._evaluated_in_tail = [], 0
-
-    def _follow_findings(self, judgement: Judgement) -> None:
-        active = {(f.code, f.scope): f for f in judgement.findings if f.active}
-        for key in [key for key in self._findings if key not in active]:
-            row, _, _ = self._findings.pop(key)
-            self._db.execute("UPDATE finding SET t_off=? WHERE id=?", (judgement.t_ns, row))
-        for key, finding in active.items():
-            lost = finding.lost_gpu_s_per_s or 0.0
-            known = self._findings.get(key)
-            if known is None:
-                self._finding_rows += 1
-                self._insert_finding(self._finding_rows, finding, judgement.t_ns)
-                self._findings[key] = (self._finding_rows, finding.severity, lost)
-            elif finding.severity > known[1] or lost > known[2] * WORSE:
-                self._db.execute(
-                    "UPDATE finding SET severity=?, t_peak=?, data=? WHERE id=?",
-                    (
-                        int(finding.severity),
-                        judgement.t_ns,
-                        self._judgements.finding(finding),
-                        known[0],
-                    ),
-                )
-                self._findings[key] = (known[0], finding.severity, lost)
-
-    def _insert_finding(self, row: int, finding: Finding, t_ns: int) -> None:
-        self._db.execute(
-            "INSERT INTO finding VALUES(?, ?, ?, ?, NULL, ?, ?)",
-            (
-                row,
-                finding.code,
-                int(finding.severity),
-                finding.since_ns,
-                t_ns,
-                self._judgements.finding(finding),
-            ),
-        )
 
     def _mark(self, mark: Mark) -> None:
         self._db.execute(
@@ -395,7 +326,7 @@ class Container:
         self._db.execute("PRAGMA synchronous=NORMAL")
         text = f"commits took {p95_ns / 1e6:.0f} ms: they no longer wait for the disk"
         self._write_meta({"synchronous": "NORMAL"})
-        self._mark(Mark(0, self._last_ns, "durability", text))
+        self._mark(Mark(self._last_arrival, self._last_ns, "durability", text))
 
     def finish(self) -> None:
         """Seal everything and leave one file behind."""
@@ -430,16 +361,6 @@ def _ends(sample: Sample) -> tuple[int, ...]:
         return (sample.t_ns,)
     stamps = set(map(_STAMP, sample.rows))
     return (sample.t_ns, min(stamps), max(stamps))
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    """Open the empty file that `create` made, and nothing that was put in its place."""
-    db = sqlite3.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_S)
-    found = os.lstat(path)
-    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_size:
-        db.close()
-        raise OSError(f"{path} was replaced while it was being opened")
-    return db
 
 
 def _zone(anchor: Anchor) -> dict[str, MetaValue]:

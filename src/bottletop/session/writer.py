@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 
 from bottletop.clock import SystemClock
 from bottletop.model import NS_PER_S
-from bottletop.session.container import Container, create, discard
+from bottletop.session.container import Container
 from bottletop.session.events import Arrived, Evaluated, Event, Mark
+from bottletop.session.newfile import create, discard
 from bottletop.snapshot import RecordingStatus
 from bottletop.tables import GpuProcess, HotThread, Process, TargetFile, Thread
 from bottletop.text import clean
@@ -81,7 +82,7 @@ class Recorder:
         self._dropped_rows = 0
         self._size_bytes = 0
         self._error = ""
-        create(self._path)
+        self._made = create(self._path)
         self._thread = threading.Thread(
             target=self._run,
             args=(dict(meta), {code: dict(of) for code, of in thresholds.items()}, anchor),
@@ -201,6 +202,7 @@ class Recorder:
         try:
             container = Container(
                 self._path,
+                self._made,
                 meta=meta,
                 thresholds=thresholds,
                 anchor=anchor,
@@ -257,7 +259,7 @@ class Recorder:
         self._error = clean(f"recording stopped: {what}")
         self._closing = True
         if container is None:
-            discard(self._path)
+            discard(self._path, self._made)
         else:
             container.abandon()
         for event in taken + self._take():
