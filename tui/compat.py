@@ -115,6 +115,12 @@ def screen_text(app: App[object]) -> str:
     return "\n".join(strip.text.rstrip() for strip in screen_strips(app.screen)) + "\n"
 
 
+def is_painted(app: App[object]) -> bool:
+    """Whether nothing waits to be laid out or repainted: what tests and pictures wait for."""
+    screen = app.screen
+    return not (screen._layout_required or screen._repaint_required or screen._dirty_widgets)
+
+
 def restore_terminal(attributes: list[object] | None) -> None:
     """Put the terminal back in order without the driver, for when it is stuck.
 

@@ -58,15 +58,15 @@ def of_finding(
 ) -> list[Curve]:
     """Histories of the measured numbers behind a finding, each metric and entity once, all over
     the same last `span_s` seconds."""
-    seen: set[tuple[str, str]] = set()
+    seen: set[str] = set()
     out: list[Curve] = []
     for item in finding.evidence:
         declared = known_metric(item.metric)
-        if declared is None or (item.metric, item.entity) in seen:
+        if declared is None:
             continue
-        seen.add((item.metric, item.entity))
         curve = _curve(declared, item, snapshot, span_s)
-        if curve is not None:
+        if curve is not None and curve.title not in seen:
+            seen.add(curve.title)
             out.append(curve)
         if len(out) == most:
             break

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 LABEL_WIDTH = 14
 _SHORT = {"When it is wrong": "Wrong when"}
+GAP = 2
+OVER_FROM = 100
+"""Width from which there is room for the time that a number was measured over."""
+_SHORT = {"When it is wrong": "Wrong when"}
 COLUMNS = (("measured", 12), ("threshold", 11), ("over", 8))
 _TAIL = sum(size for _, size in COLUMNS)
 
@@ -124,31 +128,47 @@ def _labelled(label: str, text: str, width: int, ink: str) -> list[Line]:
 
 
 def _evidence(finding: Finding, snapshot: Snapshot, width: int, glyphs: Glyphs) -> list[Line]:
-    heads = "".join(f"{name:>{size}}" for name, size in COLUMNS)
-    lead = header(width - _TAIL - 1, "Evidence", rule=glyphs.rule)
-    out = [line(width, [*lead, (heads, "dim")])]
-    if not finding.evidence:
+    """One line a measured number: what, of what, how much, held against what, over how long."""
+    rows = [_cells(item, snapshot, over=width >= OVER_FROM) for item in finding.evidence]
+    heads = ("", "", "measured", "threshold", "over" if width >= OVER_FROM else "")
+    sizes = _sizes([heads, *rows], width)
+    tail = "".join(
+        f"{'':{GAP}}{fit(head, size, right=at == 3)}" if size else ""
+        for at, (head, size) in enumerate(zip(heads, sizes, strict=True))
+        if at > 1
+    )
+    lead = header(width - len(tail) - 1, "Evidence", rule=glyphs.rule)
+    out = [line(width, [*lead, (tail, "dim")])]
+    if not rows:
         return [*out, line(width, [("   none was recorded", "dim")])]
-    out += [_evidence_row(item, snapshot, width) for item in finding.evidence]
+    inks = ("text", "dim", "strong", "text", "dim")
+    for row in rows:
+        spans: list[Span] = [("   ", "text")]
+        for at, (cell, size, ink) in enumerate(zip(row, sizes, inks, strict=True)):
+            if size:
+                gap = " " * GAP if at else ""
+                spans.append((gap + fit(cell, size, right=at == 3), ink))
+        out.append(line(width, spans))
     return out
 
 
-def _evidence_row(item: Evidence, snapshot: Snapshot, width: int) -> Line:
-    room = width - _TAIL - 5
-    name = metric_words(item.metric)
-    entity = entity_label(snapshot.view, item.metric, item.entity)
-    entity_width = min(cell_width(entity), max(10, room - cell_width(name) - 2))
-    span = "" if item.span_s is None else age_text(item.span_s)
-    threshold = "" if item.threshold is None else value_text(item.threshold, item.unit)
-    return line(
-        width,
-        [
-            ("   ", "text"),
-            (fit(name, room - entity_width), "text"),
-            (fit(entity, entity_width), "dim"),
-            (" ", "text"),
-            (f"{value_text(item.value, item.unit):>{COLUMNS[0][1]}}", "strong"),
-            (f"{threshold:>{COLUMNS[1][1]}}", "text"),
-            (f"{span:>{COLUMNS[2][1]}}", "dim"),
-        ],
+def _cells(item: Evidence, snapshot: Snapshot, *, over: bool) -> tuple[str, str, str, str, str]:
+    # A unit may go on in words ("% of lost time explained"); the threshold needs only its sign.
+    sign = item.unit.partition(" ")[0]
+    return (
+        metric_words(item.metric),
+        entity_label(snapshot.view, item.metric, item.entity),
+        value_text(item.value, item.unit),
+        "" if item.threshold is None else value_text(item.threshold, sign),
+        age_text(item.span_s) if over and item.span_s is not None else "",
     )
+
+
+def _sizes(rows: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Widths of the columns: numbers get what they need, names share the rest."""
+    sizes = [max(cell_width(row[at]) for row in rows) for at in range(len(rows[0]))]
+    sizes[2] = min(sizes[2], max(12, width // 2 - 8))
+    room = width - 4 - sum(size + GAP for size in sizes[2:] if size) - GAP
+    sizes[0] = min(sizes[0], max(8, room - min(sizes[1], room // 2)))
+    sizes[1] = max(0, room - sizes[0])
+    return sizes

@@ -22,6 +22,11 @@ GUTTER = 2
 TWO_UP_FROM = 4
 """More GPUs than these may share lines where room is short."""
 MOST_ROWS_A_GPU = 7
+"""Six of utilisation history and one of marks."""
+FEW_GPUS = 2
+SIGNALS = 4
+SIGNAL_ROWS = 4
+"""With few GPUs, histories of power, clock, memory and temperature follow: three rows and a gap."""
 TALL = 30
 """From here on the verdict has room to breathe."""
 
@@ -144,13 +149,25 @@ def place(box: Box, given: Mapping[str, int], order: Sequence[str]) -> Plan:
     return out
 
 
+def gpu_rows(count: int, height: int) -> int:
+    """Useful lines for each of `count` GPUs in a panel of `height`; 0 when not even one fits."""
+    each = (height - 1) // count
+    if count > FEW_GPUS or each < MOST_ROWS_A_GPU + SIGNAL_ROWS:
+        return min(each, MOST_ROWS_A_GPU)
+    signals = min(SIGNALS, (each - MOST_ROWS_A_GPU) // SIGNAL_ROWS)
+    return MOST_ROWS_A_GPU + SIGNAL_ROWS * signals
+
+
 def _gpus(content: Content, width: int, *, right_each: int, most_each: int) -> Want:
     """From two GPUs a line up to `most_each` lines a GPU; without any, room to say why."""
     count = content.gpus
     if not count:
         return Want("gpus", 2, 2, 2 if content.gpu_trouble < width - TROUBLE_LEAD else 3)
     least = 1 + (-(-count // 2) if count > TWO_UP_FROM else count)
-    whole = tuple(1 + count * each for each in range(1, most_each + 1))
+    each = [*range(1, most_each + 1)]
+    if count <= FEW_GPUS:
+        each += [MOST_ROWS_A_GPU + SIGNAL_ROWS * number for number in range(1, SIGNALS + 1)]
+    whole = tuple(1 + count * rows for rows in each)
     right = 1 + count * right_each
     return Want("gpus", least, right, whole[-1], (least, *whole))
 

@@ -10,6 +10,9 @@ from bottletop.rings import EMPTY
 from bottletop.tables import Gpu, GpuProcess, GpuUtilSample
 from bottletop.tables.gpu import clock_event_text
 from bottletop.tui import history, marks
+from bottletop.tui.layout import FEW_GPUS
+from bottletop.tui.values import number, per_s
+from bottletop.units import value_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,7 +28,25 @@ RAW_S = 300
 BUFFER_HOLD_S = 0.6
 """A driver sample stands for at most this long before its stamp: windows are 1/6 s to 1/2 s."""
 TICK_HOLD_S = 1.6
+HOTTEST_C = 100.0
+"""End of the temperature scale: no part names a limit that could be read everywhere."""
 _SLACK_S = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """A history beside utilisation, for screens with room for it."""
+
+    name: str
+    series: Series
+    top: float
+    """End of the scale, which begins at zero."""
+    shown: str
+    limit: str
+
+    def columns(self, on: Grid) -> list[float]:
+        """Values in the columns of a grid, NaN where unknown."""
+        return history.columns(self.series, on, TICK_HOLD_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +66,11 @@ class GpuPicture:
     mem_used_bytes: Value
     mem_total_bytes: Value
     temp_c: Value
+    mem_util_pct: Value
+    pcie_in_bytes_s: float | None
+    pcie_out_bytes_s: float | None
+    processes: tuple[tuple[int, str, Value], ...]
+    """(pid, name, device memory) of the processes on it, the largest first."""
     clocks_held: str
     """What holds the clocks at this instant, empty when nothing does."""
     fine: Series
@@ -53,6 +79,8 @@ class GpuPicture:
     """Utilisation once a tick, where the driver's buffer ran dry, and 1 s means beyond 5 min."""
     moments: tuple[Moment, ...]
     mark: Mark | None
+    signals: tuple[Signal, ...] = ()
+    """Power, clock, memory and temperature; read only where there are few GPUs."""
 
     @property
     def label(self) -> str:
@@ -74,7 +102,9 @@ def read_gpus(
     span_s: float,
 ) -> tuple[GpuPicture, ...]:
     """Every GPU in the driver's order; a lost one keeps its place."""
-    gpus = [_gpu(view, key, findings, marked.get(key), span_s) for key in keys]
+    processes = _processes(view)
+    few = len(keys) <= FEW_GPUS
+    gpus = [_gpu(view, key, findings, marked.get(key), processes, span_s, few=few) for key in keys]
     return tuple(sorted(gpus, key=_place))
 
 
@@ -83,7 +113,14 @@ def _place(gpu: GpuPicture) -> tuple[float, str]:
 
 
 def _gpu(
-    view: View, key: str, findings: Sequence[Finding], mark: Mark | None, span_s: float
+    view: View,
+    key: str,
+    findings: Sequence[Finding],
+    mark: Mark | None,
+    processes: Mapping[str, tuple[tuple[int, str, Value], ...]],
+    span_s: float,
+    *,
+    few: bool,
 ) -> GpuPicture:
     long = span_s > RAW_S
     coarse = (
@@ -106,12 +143,45 @@ def _gpu(
         mem_used_bytes=view.last(Gpu.mem_used_bytes, key),
         mem_total_bytes=view.last(Gpu.mem_total_bytes, key),
         temp_c=view.last(Gpu.temp_c, key),
+        mem_util_pct=view.last(Gpu.mem_util_pct, key),
+        pcie_in_bytes_s=per_s(view, Gpu.pcie_rx_bytes, key),
+        pcie_out_bytes_s=per_s(view, Gpu.pcie_tx_bytes, key),
+        processes=processes.get(key, ()),
         clocks_held=_held(reasons),
         fine=fine,
         coarse=coarse,
         moments=() if long else marks.moments(view, key, findings, span_s),
         mark=mark,
+        signals=_signals(view, key, span_s) if few else (),
     )
+
+
+def _signals(view: View, key: str, span_s: float) -> tuple[Signal, ...]:
+    out = []
+    for name, metric, limit in (
+        ("power", Gpu.power_w, view.last(Gpu.power_limit_w, key)),
+        ("SM clock", Gpu.sm_clock_mhz, _reference_clock(view, key)),
+        ("memory", Gpu.mem_used_bytes, view.last(Gpu.mem_total_bytes, key)),
+        ("temperature", Gpu.temp_c, Absent(State.NOT_APPLICABLE)),
+    ):
+        if span_s > RAW_S:
+            series = view.trend(metric, key, span_s)
+        else:
+            series = view.series(metric, key, span_s + _SLACK_S)
+        known = [value for value in series.values if value == value]
+        if not known:
+            continue
+        bound = number(limit)
+        out.append(
+            Signal(
+                name=name,
+                series=series,
+                top=max(bound or HOTTEST_C, *known),
+                shown=value_text(view.last(metric, key), metric.unit),
+                limit="" if bound is None else value_text(bound, metric.unit),
+            )
+        )
+    return tuple(out)
 
 
 def _kept(value: Value) -> Value:
@@ -148,7 +218,19 @@ def _held(reasons: Value) -> str:
     return clock_event_text(reasons & ~1)
 
 
-def processes_on(view: View, key: str) -> int | None:
-    """How many processes have a context on the GPU, None when that cannot be seen."""
-    names = [name for name in view.keys(GpuProcess) if view.text(GpuProcess.gpu, name) == key]
-    return len(names) or None
+def _processes(view: View) -> dict[str, tuple[tuple[int, str, Value], ...]]:
+    """Processes with a context on each GPU."""
+    found: dict[str, list[tuple[float, int, str, Value]]] = {}
+    for key in view.keys(GpuProcess):
+        mem = view.last(GpuProcess.mem_bytes, key)
+        row = (
+            -(number(mem) or 0.0),
+            int(number(view.last(GpuProcess.pid, key)) or 0),
+            view.text(GpuProcess.process, key),
+            mem,
+        )
+        found.setdefault(view.text(GpuProcess.gpu, key), []).append(row)
+    return {
+        gpu: tuple((pid, name, mem) for _, pid, name, mem in sorted(rows, key=lambda row: row[:2]))
+        for gpu, rows in found.items()
+    }

@@ -30,6 +30,9 @@ def _utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
+MOST_PAUSES = 200
+
+
 class Stage:
     """A running dashboard: what is on the screen, and the hands that type."""
 
@@ -50,9 +53,11 @@ class Stage:
     async def settle(self) -> str:
         """Look at the feed, let everything settle, and return the screen."""
         self.app.tick()
-        await self.pilot.pause()
-        await self.pilot.pause()
-        return self.text
+        for _ in range(MOST_PAUSES):
+            await self.pilot.pause()
+            if compat.is_painted(self.app):
+                return self.text
+        raise AssertionError("the screen never came to rest")
 
 
 @contextlib.asynccontextmanager

@@ -40,6 +40,7 @@ from bottletop.tables import (
     Core,
     Disk,
     Gpu,
+    GpuProcess,
     GpuUtilSample,
     Memory,
     Own,
@@ -169,6 +170,21 @@ class Host:
                 ],
             )
         self._put(Gpu, [self._gpu_row(index, now_s) for index in range(self.shape.gpus)])
+        if self.shape.target:
+            self._put(GpuProcess, [self._gpu_process(i) for i in range(self.shape.gpus_of_target)])
+
+    def _gpu_process(self, index: int) -> Row:
+        return self._row(
+            GpuProcess,
+            f"{gpu_key(index)}/{ROOT.pid}",
+            {
+                GpuProcess.gpu: gpu_key(index),
+                GpuProcess.pid: ROOT.pid,
+                GpuProcess.process: self.shape.target_name,
+                GpuProcess.mem_bytes: 60 * GIB,
+                GpuProcess.sm_util_pct: 30,
+            },
+        )
 
     def _gpu_row(self, index: int, now_s: float) -> Row:
         key = gpu_key(index)
@@ -221,6 +237,8 @@ class Host:
                 Gpu.temp_mem_c: 76,
                 Gpu.fan_pct: Absent.unsupported("passively cooled"),
                 Gpu.pstate: 0,
+                Gpu.pcie_rx_bytes: self._grow(Gpu.pcie_rx_bytes, key, util * 11e6),
+                Gpu.pcie_tx_bytes: self._grow(Gpu.pcie_tx_bytes, key, util * 4e5),
                 Gpu.sample_interval_s: 1 / 6,
             },
         )

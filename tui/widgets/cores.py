@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bottletop.text import fit
+from bottletop.tui.history import bar
 from bottletop.tui.inks import SEVERITY_INKS
 from bottletop.tui.lines import Line, Span, header, line, ranked, runs
 from bottletop.tui.widgets.panel import Panel
@@ -20,6 +22,8 @@ GROUP = 8
 PEGGED = 0.9
 """From here on a core counts as pegged and is drawn in the strong ink."""
 MAX_ROWS_A_LINE = 3
+FEW = 8
+"""Up to this many cores each is written out."""
 
 
 class CorePanel(Panel):
@@ -36,6 +40,8 @@ def draw(reading: Reading, width: int, height: int, glyphs: Glyphs) -> list[Line
         why = reading.trouble.get("core", "not read yet")
         head = header(width, "Cores", rule=glyphs.rule)
         return [head, line(width, [("   no CPU readings: ", "text"), (why, "dim")])]
+    if len(cores) <= FEW and height > 1:
+        return [_header(reading, 1, width, glyphs), *_few(cores, width, height - 1, glyphs)]
     a_row, merge = _shape(len(cores), width, height - 1)
     out = [_header(reading, merge, width, glyphs)]
     cells = _merged(cores, merge)
@@ -47,6 +53,33 @@ def draw(reading: Reading, width: int, height: int, glyphs: Glyphs) -> list[Line
         if len(out) - 1 + tall * (lines - 1) < height - 1 and any(core.mark for core in part):
             out.append(_pointers(part, width, glyphs))
     return out[:height]
+
+
+def _few(cores: Sequence[CorePicture], width: int, rows: int, glyphs: Glyphs) -> list[Line]:
+    """Each core with its number, a meter and its percentage, side by side in equal columns."""
+    columns = -(-len(cores) // max(1, rows))
+    room = (width - 2) // columns
+    cells = max(2, min(24, room - 14))
+    out = []
+    for start in range(0, len(cores), columns):
+        spans: list[Span] = [(" ", "text")]
+        for core in cores[start : start + columns]:
+            ink = _ink(core)
+            filled = bar(glyphs.meter, round((core.busy or 0) * 1000), cells)
+            sign = glyphs.severity[core.mark.severity] if core.mark else " "
+            name = fit(core.key.removeprefix("cpu"), 3, right=True)
+            spans += line(
+                room,
+                [
+                    (f" {sign}", ink),
+                    (f"{name} ", "dim"),
+                    (filled, ink),
+                    (glyphs.track * (cells - len(filled)), "faint"),
+                    (f" {percent_text(core.busy):>5}", "text"),
+                ],
+            )
+        out.append(line(width, spans))
+    return out
 
 
 def _shape(count: int, width: int, rows: int) -> tuple[int, int]:

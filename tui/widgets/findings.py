@@ -150,7 +150,7 @@ def _evidence(finding: Finding, glyphs: Glyphs) -> str:
     for item in finding.evidence:
         measured = f"{metric_words(item.metric)} {value_text(item.value, item.unit)}"
         if item.threshold is not None:
-            measured += f" ({value_text(item.threshold, item.unit)})"
+            measured += f" ({value_text(item.threshold, item.unit.partition(' ')[0])})"
         parts.append(measured)
     return f" {glyphs.dot} ".join(parts)
 
@@ -183,7 +183,7 @@ def _lines(
             (fit(evidence, beside), "dim"),
             *tail,
         ]
-        lines = [first, [(" " * (3 + code), "text"), (evidence, "dim")]]
+        lines = [first, [(" " * (3 + code), "text"), (fit(evidence, width - code - 4), "dim")]]
     elif rows == 1:
         # On a narrow screen the sentence says more than the code; Enter names the code.
         lines = [[*lead, (fit(finding.text, room), text_ink), *tail]]

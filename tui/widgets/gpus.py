@@ -6,12 +6,14 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from bottletop.model import NS_PER_S, Severity, Value
+from bottletop.text import fit
 from bottletop.tui import history
 from bottletop.tui.inks import SEVERITY_INKS
+from bottletop.tui.layout import MOST_ROWS_A_GPU, SIGNAL_ROWS, gpu_rows
 from bottletop.tui.lines import Line, Span, header, line, runs, spread, wrap
 from bottletop.tui.values import absent_word
 from bottletop.tui.widgets.panel import Panel
-from bottletop.units import age_text
+from bottletop.units import age_text, value_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,13 +21,12 @@ if TYPE_CHECKING:
     from bottletop.tui.glyphs import Glyphs
     from bottletop.tui.history import Grid
     from bottletop.tui.marks import Moment
-    from bottletop.tui.read_gpu import GpuPicture
+    from bottletop.tui.read_gpu import GpuPicture, Signal
     from bottletop.tui.reading import Reading
 
 GIB = 1 << 30
 LEAD = 6
 """Cells before a history: sign, number and their spaces."""
-MAX_HISTORY_ROWS = 6
 MIN_HISTORY = 8
 USUAL_S = 60.0
 SETTLED_S = 3.0
@@ -53,7 +54,7 @@ class GpuPanel(Panel):
         reading = self.reading
         if reading is None or y < 1 or not reading.gpus:
             return None
-        rows = rows_each(len(reading.gpus), self.size.height)
+        rows = gpu_rows(len(reading.gpus), self.size.height)
         at = (y - 1) // max(1, rows)
         return reading.gpus[at] if rows and at < len(reading.gpus) else None
 
@@ -113,7 +114,7 @@ def draw(
                 for start, text in zip(leads, told, strict=True)
             ),
         ]
-    rows = rows_each(len(gpus), height)
+    rows = gpu_rows(len(gpus), height)
     if rows == 0:
         return _two_up(reading, width, height, glyphs, histories)
     out = [_header(reading, width, glyphs)]
@@ -123,12 +124,6 @@ def draw(
         if marked and gpu.moments:
             out.append(_marks_line(gpu, reading, width, glyphs))
     return out[:height]
-
-
-def rows_each(count: int, height: int) -> int:
-    """Lines for each GPU in a panel of `height`; 0 when not even one each fits."""
-    each = (height - 1) // count
-    return min(each, MAX_HISTORY_ROWS + 1)
 
 
 def _spare_for_marks(gpus: Sequence[GpuPicture], height: int) -> bool:
@@ -184,18 +179,38 @@ def _block(
     """One GPU: history rows with values beside the first, then the row of marks where there is
     room for it."""
     cells = _history_width(width)
-    tall = max(1, rows - 1)
+    tall = max(1, min(rows, MOST_ROWS_A_GPU) - 1)
     on = _grid(reading, cells, glyphs)
     pictures = history.area(histories.columns(gpu, on), tall, glyphs)
-    inks = _cell_inks(gpu.moments, on, cells, glyphs)
+    inks = ["data"] * cells
+    if rows == 1:
+        # Without a line for the marks the history itself carries their colour.
+        inks = _cell_inks(gpu.moments, on, cells, glyphs)
+    details = _details(gpu)
     out = []
     for row, picture in enumerate(pictures):
         lead = _lead(gpu, glyphs, kind=rows == 1) if row == 0 else [(" " * LEAD, "text")]
-        tail = _values(gpu) if row == 0 else _detail(gpu) if row == 1 else []
+        tail = _values(gpu) if row == 0 else details[row - 1] if row <= len(details) else []
         out.append(line(width, [*lead, *runs(picture, inks), *tail]))
     if rows > 1:
         out.append(_marks_line(gpu, reading, width, glyphs))
+    for signal in gpu.signals[: (rows - len(out)) // SIGNAL_ROWS]:
+        out += _signal(signal, on, width, glyphs)
     return out
+
+
+def _signal(signal: Signal, on: Grid, width: int, glyphs: Glyphs) -> list[Line]:
+    """History of another signal, its name and value beside it, and a blank line."""
+    values = signal.columns(on)
+    pictures = history.area(values, SIGNAL_ROWS - 1, glyphs, 0, signal.top)
+    out = []
+    for row, picture in enumerate(pictures):
+        tail: list[Span] = []
+        if row == 0:
+            tail = [("  ", "text"), (f"{signal.name} ", "dim"), (signal.shown, "text")]
+            tail.append((f" of {signal.limit}" if signal.limit else "", "dim"))
+        out.append(line(width, [(" " * LEAD, "text"), (picture, "data"), *tail]))
+    return [*out, line(width, ())]
 
 
 def _lead(gpu: GpuPicture, glyphs: Glyphs, *, kind: bool) -> list[Span]:
@@ -229,10 +244,33 @@ def _values(gpu: GpuPicture) -> list[Span]:
     ]
 
 
-def _detail(gpu: GpuPicture) -> list[Span]:
-    if not gpu.clocks_held or gpu.trouble:
+def _details(gpu: GpuPicture) -> list[list[Span]]:
+    """What else there is to say beside a history of several lines, the most telling first."""
+    if gpu.trouble:
         return []
-    return [("  clocks held: ", "dim"), (gpu.clocks_held, "text")]
+    lines: list[list[Span]] = []
+    if gpu.clocks_held:
+        lines.append([("  clocks held: ", "dim"), (gpu.clocks_held, "text")])
+    if isinstance(gpu.mem_util_pct, (int, float)):
+        lines.append([("  memory busy ", "dim"), (f"{gpu.mem_util_pct:.0f} %", "text")])
+    if gpu.pcie_in_bytes_s is not None and gpu.pcie_out_bytes_s is not None:
+        lines.append(
+            [
+                ("  PCIe in ", "dim"),
+                (value_text(gpu.pcie_in_bytes_s, "B/s"), "text"),
+                ("  out ", "dim"),
+                (value_text(gpu.pcie_out_bytes_s, "B/s"), "text"),
+            ]
+        )
+    lines += [
+        [
+            (f"  {fit(name, 18)}", "text"),
+            (f" {value_text(mem_bytes, 'B'):>9}", "text"),
+            (f"  pid {pid}", "dim"),
+        ]
+        for pid, name, mem_bytes in gpu.processes
+    ]
+    return lines
 
 
 def _cell(value: Value, width: int, ink: str = "text") -> list[Span]:

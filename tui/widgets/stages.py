@@ -46,7 +46,7 @@ def draw(reading: Reading, width: int, height: int, glyphs: Glyphs) -> list[Line
             out.append(line(width, [(lead, "text"), (text, "dim")]))
             lead = " " * len(lead)
         return out
-    flow = width - NAME_WIDTH - 5 - sum(size for _, size in columns)
+    flow = width - NAME_WIDTH - 6 - sum(size for _, size in columns)
     for stage, (start, length) in zip(reading.stages, _offsets(reading.stages, flow), strict=True):
         out.append(_row(stage, start, length, flow, width, columns, glyphs))
     return out
@@ -87,7 +87,7 @@ def _part(stage: StagePicture, *, timed: bool, glyphs: Glyphs) -> list[Span]:
 
 def _columns(width: int) -> list[tuple[str, int]]:
     columns = list(COLUMNS)
-    while len(columns) > 2 and width - NAME_WIDTH - 5 - sum(size for _, size in columns) < 22:
+    while len(columns) > 2 and width - NAME_WIDTH - 6 - sum(size for _, size in columns) < 21:
         columns.pop()
     return columns
 

@@ -129,12 +129,16 @@ def _severities(playback: Playback, cells: int) -> list[Severity | None]:
 
 
 def _findings(playback: Playback, cells: int, glyphs: Glyphs) -> list[Span]:
+    """A bar for each stretch with findings, its sign where it begins or changes."""
     out: list[Span] = []
+    before: Severity | None = None
     for severity in _severities(playback, cells):
         if severity is None:
             out.append((" ", "text"))
         else:
-            out.append((glyphs.severity[severity], SEVERITY_INKS[severity]))
+            sign = glyphs.meter[-1] if severity is before else glyphs.severity[severity]
+            out.append((sign, SEVERITY_INKS[severity]))
+        before = severity
     return out
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bottletop.model import Severity, VerdictState
-from bottletop.text import fit
+from bottletop.text import cell_width, fit
 from bottletop.tui.history import bar
 from bottletop.tui.inks import STATE_INKS
 from bottletop.tui.lines import Line, Span, line, width_of, wrap
@@ -68,12 +68,36 @@ def draw(reading: Reading, width: int, height: int, glyphs: Glyphs) -> list[Line
         body += [_cause(cause, width, edge, glyphs) for cause in causes]
     elif causes and left:
         body.append(_causes_in_one(causes, width, edge))
-    elif left and not causes:
+    if causes and left > len(causes):
+        body += _advice(reading, width, edge, glyphs)
+    if left and not causes:
         body.append(line(width, [edge, (f"  {_watched(reading, glyphs)}", "dim")]))
     blank = line(width, [edge])
     if height >= 5:
         body.insert(0, blank)
     return body + [blank] * (height - len(body))
+
+
+def _advice(reading: Reading, width: int, edge: Span, glyphs: Glyphs) -> list[Line]:
+    """What to do about the cause that leads, as much of it as fits on a line."""
+    for finding in reading.findings:
+        if finding.active and finding.code == reading.verdict.code and finding.advice:
+            advice = _sentences(finding.advice, width - 6)
+            return [line(width, [edge, (f"  {glyphs.arrow} ", "dim"), (advice, "text")])]
+    return []
+
+
+def _sentences(text: str, width: int) -> str:
+    """As many whole sentences as fit; a part of the first where not even that does."""
+    kept = ""
+    for sentence in text.split(". "):
+        longer = f"{kept}. {sentence}" if kept else sentence
+        if cell_width(longer) + 1 > width:
+            break
+        kept = longer
+    if not kept:
+        return fit(text, width)
+    return kept if kept.endswith(".") else f"{kept}."
 
 
 def _watched(reading: Reading, glyphs: Glyphs) -> str:
