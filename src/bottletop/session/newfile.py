@@ -53,6 +53,7 @@ def connect(path: Path, made: FileId, *, synchronous: str) -> sqlite3.Connection
         run = db.execute
         run("PRAGMA auto_vacuum=INCREMENTAL")  # only possible before the first table
         run("PRAGMA page_size=4096")
+        run("PRAGMA secure_delete=OFF")  # some builds would write zeros over every freed page
         run(f"PRAGMA application_id={schema.APPLICATION_ID}")
         run(f"PRAGMA user_version={schema.USER_VERSION}")
         if run("PRAGMA journal_mode=WAL").fetchone()[0] != "wal":

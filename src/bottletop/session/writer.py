@@ -82,6 +82,7 @@ class Recorder:
         self._dropped_rows = 0
         self._size_bytes = 0
         self._error = ""
+        self._stopped = False
         self._made = create(self._path)
         self._thread = threading.Thread(
             target=self._run,
@@ -118,6 +119,7 @@ class Recorder:
             size_bytes=self._size_bytes,
             dropped_rows=self._dropped_rows,
             error=self._error,
+            stopped=self._stopped,
         )
 
     def flush(self, timeout_s: float = 10.0) -> bool:
@@ -257,7 +259,7 @@ class Recorder:
         known = isinstance(error, (sqlite3.Error, OSError))
         what = str(error) if known else f"{type(error).__name__}: {error}"
         self._error = clean(f"recording stopped: {what}")
-        self._closing = True
+        self._stopped = self._closing = True
         if container is None:
             discard(self._path, self._made)
         else:
