@@ -161,6 +161,16 @@ class PtyProgram:
         """The line drops: the terminal is gone."""
         self._close()
 
+    def stall(self) -> None:
+        """Stop reading, as a stuck line does, until the program can write no more.
+
+        Each new size makes a full repaint: they fill the pty, then the program's own queue.
+        """
+        for step in range(60):
+            self.resize(100 + step % 50, 30 + step % 20)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(0.06)
+
     def wait(self) -> int:
         """Read until the program ends, and return its exit code."""
         end = time.monotonic() + PATIENCE_S

@@ -107,19 +107,26 @@ class BottletopApp(App[int]):
     async def _run_watched(self) -> None:
         """Run with SIGHUP, SIGTERM and the terminal's end taken care of; Textual does not."""
         loop = asyncio.get_running_loop()
-        for number, code in ((signal.SIGHUP, HANGUP_CODE), (signal.SIGTERM, TERMINATED_CODE)):
-            loop.add_signal_handler(number, self.leave, code)
-        watch = watch_hangup(0, lambda: self._hung_up(loop))
+
+        def end(code: int) -> None:
+            # The loop may be blocked by a terminal that takes no more, so the deadline starts here
+            # and not there; a handler of the loop's own would never be called.
+            self._start_deadline(code)
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self.leave, code)
+
+        codes = {signal.SIGHUP: HANGUP_CODE, signal.SIGTERM: TERMINATED_CODE}
+        before = {
+            number: signal.signal(number, lambda number, _: end(codes[signal.Signals(number)]))
+            for number in codes
+        }
+        watch = watch_hangup(0, lambda: end(HANGUP_CODE))
         try:
             await self.run_async()
         finally:
             watch.stop()
-
-    def _hung_up(self, loop: asyncio.AbstractEventLoop) -> None:
-        """The terminal is gone. Its writer may be stuck with it, so the deadline starts here."""
-        self._start_deadline(HANGUP_CODE)
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(self.leave, HANGUP_CODE)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def leave(self, code: int = 0) -> None:
         """End with `code`, within `EXIT_S` whatever is stuck."""

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from pty_harness import PtyProgram
+from pty_harness import PATIENCE_S, PtyProgram
 
 TESTS = Path(__file__).parents[1]
 PROGRAM = Path(__file__).with_name("pty_program.py")
@@ -99,6 +99,18 @@ def test_a_dropped_line_ends_the_program_and_closes_the_recording(
         program.wait_for("REC")
         program.hang_up()
         assert program.wait() == 129
+    assert closed.read_text() == "closed"
+
+
+def test_a_terminal_that_takes_no_more_does_not_hold_the_end_up(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    with start("recording", str(closed)) as program:
+        program.wait_for("REC")
+        program.stall()
+        program.send(signal.SIGTERM)
+        assert program.process.wait(PATIENCE_S) == 143
+        program.wait()
+        assert b"\x1b[?1049l" not in program.raw, "it could still write: nothing was stuck"
     assert closed.read_text() == "closed"
 
 

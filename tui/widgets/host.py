@@ -108,10 +108,11 @@ def _badges(
     if reading.playback is not None:
         spans.append((" REPLAY ", "on-badge"))
     if reading.recording is not None:
-        size = bytes_text(reading.recording.size_bytes)
-        failed = bool(reading.recording.error)
-        label = f" {glyphs.recording} REC FAILED " if failed else f" {glyphs.recording} REC {size} "
-        spans.append((label, "on-badge-crit"))
+        status = reading.recording
+        state = "FAILED" if status.stopped else bytes_text(status.size_bytes)
+        if status.error and not status.stopped:
+            state += f" {status.error.partition(':')[0]}"
+        spans.append((f" {glyphs.recording} REC {state} ", "on-badge-crit"))
     if silent_s is not None:
         spans.append((f" NO NEW DATA {age_text(silent_s)} ", "on-badge-crit"))
     if paused_s is not None:
