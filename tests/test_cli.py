@@ -44,6 +44,7 @@ NO_PID = "4194305"
         (["rules", "no-such-rule"], 2, "no rule"),
         (["demo", "no-such-scenario"], 2, "known:"),
         (["run"], 2, "run what?"),
+        (["record", "-o", ""], 2, "which file?"),
         (["run", "--no-tui", "--", "no-such-command-anywhere"], 3, "no-such-command-anywhere"),
         (["record", "--for", "1s", "-o", "no/such/folder/x.btrec"], 3, "No such file"),
         ([], 2, "not a terminal"),

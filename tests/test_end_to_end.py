@@ -91,6 +91,31 @@ def test_sigterm_closes_the_recording_as_one_file(
     assert judged(tmp_path, path)["schema"] == 1
 
 
+@pytest.mark.parametrize(("blocks", "left"), [(1, "no file left"), (80, "can be replayed")])
+def test_a_full_disk_ends_a_headless_recording_and_is_an_error(
+    blocks: int, left: str, tmp_path: Path
+) -> None:
+    """A limit on the size of files stands in for the full disk: writes fail alike."""
+    record = f"'{sys.executable}' -m bottletop record --for 60s -o full.btrec"
+    recorder = subprocess.run(
+        ["/bin/bash", "-c", f"ulimit -f {blocks}; exec {record}"],
+        cwd=tmp_path,
+        # Without bytecode: the limit would cut what the imports leave behind for everyone.
+        env={**environment(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert recorder.returncode == 3
+    assert "VERDICT" in recorder.stdout
+    assert "recorded" not in recorder.stdout
+    (line,) = recorder.stderr.splitlines()
+    assert line.startswith("bottletop: full.btrec: recording stopped: ")
+    assert line.endswith(left)
+    assert (tmp_path / "full.btrec").exists() == (blocks > 1)
+
+
 def test_a_dropped_line_does_not_end_a_headless_recording(
     tmp_path: Path, busy_process: subprocess.Popen[bytes]
 ) -> None:

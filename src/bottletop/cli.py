@@ -148,16 +148,31 @@ def _report(arguments: argparse.Namespace) -> int:
 
 
 def _record(arguments: argparse.Namespace) -> int:
+    path = arguments.output
+    if not path:
+        raise Refusal("record to which file? -o FILE.btrec")
     root = _process_of(arguments.pid, None)
     runtime = _runtime(root_process=root)
     try:
-        runtime.start_recording(arguments.output)
+        runtime.start_recording(path)
     except OSError as error:
-        raise Refusal(f"{arguments.output}: {error.strerror or error}", CANNOT_WATCH) from None
-    watched = _watch(runtime, arguments.for_s, quiet=arguments.json, outlive_hangup=True)
+        raise Refusal(f"{path}: {error.strerror or error}", CANNOT_WATCH) from None
+
+    def stopped() -> bool:
+        return runtime.recording is not None and runtime.recording.stopped
+
+    watched = _watch(
+        runtime, arguments.for_s, quiet=arguments.json, outlive_hangup=True, ended=stopped
+    )
     code = _print(watched, arguments.json)
+    status = runtime.recording
+    if status is not None and status.stopped:
+        left = "what was written before can be replayed" if os.path.exists(path) else "no file left"
+        raise Refusal(f"{path}: {status.error}; {left}", CANNOT_WATCH)
+    if status is not None and status.error:
+        sys.stderr.write(f"bottletop: {path}: {status.error}\n")
     if not arguments.json:
-        sys.stdout.write(f"\nrecorded {arguments.output}; bottletop replay {arguments.output}\n")
+        sys.stdout.write(f"\nrecorded {path}; bottletop replay {path}\n")
     return code
 
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from bottletop.roots import Roots
     from bottletop.rules.base import Limits
     from bottletop.session.writer import Recorder
+    from bottletop.snapshot import RecordingStatus
 
 EVALUATE_EVERY_NS = NS_PER_S
 GRACE_S = 0.25
@@ -79,6 +80,7 @@ class Runtime:
         self._target: Target | None = None
         self._recorder_factory = recorder_factory
         self._recorder: Recorder | None = None
+        self._recorded: RecordingStatus | None = None
         self._recorder_lock = threading.Lock()
         self._evaluations: deque[tuple[int, Judgement]] = deque(maxlen=RECORD_PAST_S)
         self._started_ns = clock.monotonic_ns()
@@ -104,10 +106,7 @@ class Runtime:
         self._stop.set()
         if self._thread is not None:
             self._thread.join(STOP_WAIT_S)
-        with self._recorder_lock:
-            recorder, self._recorder = self._recorder, None
-        if recorder is not None:
-            recorder.close(STOP_WAIT_S)
+        self._close_recorder()
 
     def _run(self) -> None:
         try:
@@ -278,11 +277,25 @@ class Runtime:
             self._recorder = recorder
 
     def stop_recording(self) -> str:
-        """Close the recording and return its path. Raises OSError when there is none."""
+        """Close the recording and return its path. Raises OSError where an error ended it."""
+        status = self._close_recorder()
+        if status is None:
+            raise OSError("not recording")
+        if status.stopped:
+            raise OSError(status.error)
+        return status.path
+
+    @property
+    def recording(self) -> RecordingStatus | None:
+        """Where the recording stands, or how the last one ended."""
+        recorder = self._recorder
+        return recorder.status() if recorder is not None else self._recorded
+
+    def _close_recorder(self) -> RecordingStatus | None:
         with self._recorder_lock:
             recorder, self._recorder = self._recorder, None
         if recorder is None:
-            raise OSError("not recording")
-        path = recorder.status().path
+            return None
         recorder.close(STOP_WAIT_S)
-        return path
+        self._recorded = recorder.status()
+        return self._recorded

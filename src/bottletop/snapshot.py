@@ -23,6 +23,8 @@ class RecordingStatus:
     dropped_rows: int
     error: str = ""
     """Why it stopped or degraded; never silent."""
+    stopped: bool = False
+    """An error ended it: nothing more is written."""
 
 
 @dataclass(frozen=True, slots=True)
