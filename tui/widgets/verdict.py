@@ -105,7 +105,7 @@ def _watched(reading: Reading, glyphs: Glyphs) -> str:
     count = len(reading.unknown)
     if count:
         rules = "1 rule" if count == 1 else f"{count} rules"
-        text += f" {glyphs.dot} {rules} could not be judged: 6 says why"
+        text += f" {glyphs.dot} {rules} could not be judged: press 6"
     return text
 
 
