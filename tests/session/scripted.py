@@ -53,6 +53,9 @@ if TYPE_CHECKING:
     from bottletop.model import Metric, Table, Value
 
 NOT_SUPPORTED = Absent.unsupported("nvmlDeviceGetMarginTemperature: Not Supported")
+NO_FAN = Absent.unsupported("no fan")
+SENTINEL = Absent.implausible(4294967295, "sentinel")
+NO_FREQUENCY = Absent.denied("scaling_cur_freq: permission denied")
 MS = 1_000_000
 
 
@@ -74,6 +77,7 @@ class ScriptedHost:
         self.tick = 0
         self.totals: dict[tuple[str, str], float] = {}
         self.late: list[Sample] = []
+        self.denied: dict[int, Absent] = {}
         self.ids = [ProcessId(4000 + 7 * at, 900_000 + at) for at in range(self.processes)]
 
     # -- numbers ----------------------------------------------------------------------------
@@ -162,9 +166,9 @@ class ScriptedHost:
                 Gpu.throttle_sw_thermal_ns: 0,
                 Gpu.throttle_hw_thermal_ns: 0,
                 Gpu.temp_c: 40 + 30 * load,
-                Gpu.temp_mem_c: Absent.implausible(4294967295, "sentinel"),
+                Gpu.temp_mem_c: SENTINEL,
                 Gpu.temp_margin_c: NOT_SUPPORTED,
-                Gpu.fan_pct: Absent.unsupported("no fan"),
+                Gpu.fan_pct: NO_FAN,
                 Gpu.pstate: 0,
                 Gpu.pcie_gen: 5 if load > 0.1 else 1,
                 Gpu.pcie_gen_max: 5,
@@ -194,7 +198,7 @@ class ScriptedHost:
         busy = (0.95 if at == 0 else 0.1) * 1e9
         freq: Value = 3000 + 25 * self.random.randrange(0, 30)
         if at == 1:
-            freq = Absent.denied("scaling_cur_freq: permission denied")
+            freq = NO_FREQUENCY
         return self._row(
             Core,
             key,
@@ -306,11 +310,18 @@ class ScriptedHost:
                 Process.children_cpu_ns: 0,
                 Process.rss_bytes: 4096 * self.random.randrange(10**6, 10**6 + 200),
                 Process.threads: self.threads_each,
-                Process.read_bytes: Absent.denied(f"/proc/{one.pid}/io: permission denied"),
-                Process.write_bytes: Absent.denied(f"/proc/{one.pid}/io: permission denied"),
+                Process.read_bytes: self._denied(one.pid),
+                Process.write_bytes: self._denied(one.pid),
                 Process.device_fds: 4,
             },
         )
+
+    def _denied(self, pid: int) -> Absent:
+        """What is denied is remembered by those who read it, and its reason with it."""
+        known = self.denied.get(pid)
+        if known is None:
+            known = self.denied[pid] = Absent.denied(f"/proc/{pid}/io: permission denied")
+        return known
 
     def _thread(self, one: ProcessId, tid: int) -> Row:
         key = one.thread_key(tid)

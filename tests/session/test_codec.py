@@ -142,6 +142,17 @@ def test_unquantised_numbers_of_hand_made_rows_come_back_too():
         assert same(through_tail(Core, one).sample.rows[0].values[position], value)
 
 
+def test_truth_values_of_hand_made_rows_count_as_numbers():
+    position = Core.busy_ns.index
+    rows = []
+    for value in (True, 10**7, False, 3):
+        cells: list[Value] = [NOT_READ] * len(Core.columns)
+        cells[position] = value
+        rows.append(Row("cpu0", 10**12, tuple(cells)))
+    arrived = [Arrived(at + 1, sample_of([row], Core)) for at, row in enumerate(rows)]
+    assert through_block(Core, arrived) == arrived
+
+
 def test_numbers_at_the_edge_of_64_bits_come_back_beside_small_ones():
     column = [0, 2**64 - 1, -(2**63), 5]
     rows = [Gpu.row("g", 10**12, {Gpu.energy_mj: value}) for value in column]

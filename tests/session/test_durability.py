@@ -32,9 +32,11 @@ TESTS = Path(__file__).resolve().parent.parent
 
 def child(path: Path, *options: str) -> subprocess.Popen[str]:
     """A recorder in a process of its own, on the scripted host of seed 1."""
+    folders = os.pathsep.join((str(TESTS.parent / "src"), str(TESTS)))
     return subprocess.Popen(
         [sys.executable, "-m", "session.child", str(path), *options],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(TESTS.parent / "src"), str(TESTS)))},
+        # Without bytecode: a limit on file sizes would cut what imports leave behind for everyone.
+        env={**os.environ, "PYTHONPATH": folders, "PYTHONDONTWRITEBYTECODE": "1"},
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -161,12 +161,17 @@ class Encoder:
             first = values[0]
             if values[-1] == first and values.count(first) == n:
                 columns.append(self._constant(first, quantum, text))
-            elif quantum.__class__ is int and not self._careful and set(map(type, values)) == _INT:
-                # Most columns that change are counters: spare them two calls each.
+                continue
+            # Most columns that change are counters. Their sum is an integer only if they all are,
+            # and remainders, never negative, are all zero only if their sum is.
+            try:
+                total = sum(values)
+            except TypeError:
+                total = None
+            if total.__class__ is int and quantum.__class__ is int and not self._careful:
                 steps = values if quantum == 1 else [value // quantum for value in values]
-                # Remainders are never negative, so they are all zero when their sum is.
-                if quantum == 1 or sum(steps) * quantum == sum(values):
-                    columns.append([STEPS, steps[0], *map(sub, steps[1:], steps)])
+                if quantum == 1 or sum(steps) * quantum == total:
+                    columns.append([STEPS, int(steps[0]), *map(sub, steps[1:], steps)])
                 else:
                     columns.append([RAW, *values])
             else:
