@@ -86,14 +86,20 @@ class Inks:
 
     def _style(self, name: str) -> Style:
         if name.startswith("on-cursor "):
+            ink = INKS[name.removeprefix("on-cursor ")]
+            if self._ansi:
+                # Reversed colours would make a patchwork of the row: its signs are enough.
+                return Style(bold=ink.bold or None, reverse=True)
             return self._style(name.removeprefix("on-cursor ")) + self._style("on-cursor")
         ink = INKS[name]
+        # The terminal's own ground shows through as the text of what is reversed.
+        reversed_ = self._ansi and ink.reverse
         return Style(
-            color=self._color(None if self._ansi and ink.reverse else ink.foreground),
-            bgcolor=self._color(None if self._ansi and ink.reverse else ink.background),
+            color=self._color(ink.background if reversed_ else ink.foreground),
+            bgcolor=self._color(None if reversed_ else ink.background),
             bold=ink.bold or None,
             dim=(ink.dim and self._ansi) or None,
-            reverse=(ink.reverse and self._ansi) or None,
+            reverse=reversed_ or None,
             underline=ink.underline or None,
         )
 

@@ -183,7 +183,8 @@ def _stacked(box: Box, content: Content) -> Plan:
     stages = _stage_rows(content)
     wants = (
         _gpus(content, box.width, right_each=each, most_each=2 if many else 6),
-        Want("stages", 2, stages, stages),
+        # All stages get a line each or they are running text: anything between shows nothing more.
+        Want("stages", 2, stages, stages, sizes=(2, stages)),
         Want("findings", 3, 4, 3 + content.findings),
         Want("cores", 2, cores, cores + 1),
         Want("disks", 2, min(3, 1 + content.disks), 1 + content.disks),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import threading
 import time
@@ -286,7 +287,7 @@ class BottletopApp(App[int]):
         if isinstance(result, Exception):
             self.say(f"recording: {result}", "warn")
         else:
-            self.say(f"recorded {result}: bottletop replay {result}", "ok")
+            self.say(f"recorded: bottletop replay {os.path.relpath(str(result))}", "ok")
 
     # -- replay -----------------------------------------------------------------------------
 

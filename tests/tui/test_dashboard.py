@@ -113,7 +113,7 @@ async def test_recording_shows_a_badge_and_names_its_file() -> None:
         assert "REC 12.0 MiB" in await stage.settle()
         await stage.press("R")
         assert feed.recording is None
-        assert "recorded gpu-node-07-" in await stage.settle()
+        assert "recorded: bottletop replay gpu-node-07-" in await stage.settle()
 
 
 async def test_a_recording_that_cannot_start_says_why() -> None:
@@ -282,12 +282,22 @@ async def test_space_plays_and_pauses_and_plus_and_minus_change_the_speed() -> N
         assert "paused 2×" in await stage.press("space")
 
 
-async def test_a_time_that_is_not_one_is_refused_with_examples() -> None:
+@pytest.mark.parametrize("text", ["x", "inf", "nan", "1e999", "5m"])
+async def test_a_time_that_is_not_one_is_refused_with_examples(text: str) -> None:
     feed = RecordedHost()
     async with dashboard(feed) as stage:
-        screen = await stage.press("g", "x", "enter")
-    assert "'x' is not a time: 14:32:07" in screen
+        screen = await stage.press("g", *text, "enter")
+    assert f"{text!r} is not a time: 14:32:07" in screen
     assert feed.at_s == 90
+
+
+@pytest.mark.parametrize(("text", "at_s"), [("70", 70), ("70s", 70), ("1:10", 70), ("+5s", 95)])
+async def test_a_time_may_be_given_in_several_ways(text: str, at_s: int) -> None:
+    feed = RecordedHost()
+    async with dashboard(feed) as stage:
+        keys = {"+": "plus", ":": "colon"}
+        await stage.press("g", *(keys.get(char, char) for char in text), "enter")
+    assert feed.at_s == at_s
 
 
 async def test_a_click_on_the_track_goes_there() -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _PARTS = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{1,2}(?:\.\d+)?)")
 
+_NUMBER = re.compile(r"[+-]?\d{1,9}(\.\d{1,9})? ?s?")
+
 
 def parse(text: str, playback: Playback, anchor: Anchor) -> int:
     """A moment in monotonic ns: `14:32:07` of the recorded day, `2:10` or `90` from the start,
@@ -43,10 +45,9 @@ def parse(text: str, playback: Playback, anchor: Anchor) -> int:
 
 
 def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is not a time: 14:32:07, 2:10, 90, +30, -30 or 50%") from None
+    if not _NUMBER.fullmatch(text):
+        raise ValueError(f"{text!r} is not a time: 14:32:07, 2:10, 90, +30, -30 or 50%")
+    return float(text.rstrip(" s"))
 
 
 def _of_the_day(

@@ -64,7 +64,8 @@ def _clock(reading: Reading) -> str:
 def _cpu(reading: Reading) -> list[Span]:
     busy = reading.cpu.busy
     shown = f"{busy:.1f}" if busy is not None else MISSING
-    return [("CPU ", "dim"), (shown, "text"), (f"/{len(reading.cores)} cores", "dim")]
+    total = f"/{len(reading.cores)} cores" if reading.cores else ""
+    return [("CPU ", "dim"), (shown, "text"), (total, "dim")]
 
 
 def _memory(reading: Reading) -> list[Span]:
