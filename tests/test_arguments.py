@@ -37,6 +37,16 @@ def test_every_command_has_help_with_an_example(
     assert f"bottletop {command}" in shown
 
 
+@pytest.mark.parametrize("text", ["abc", "-1", "1.5", "", "٣", "0x10"])
+def test_what_is_no_process_id_is_said_in_plain_words(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parser().parse_args(["report", f"--pid={text}"])
+    assert caught.value.code == 2
+    assert f"{text!r} is not a process id" in capsys.readouterr().err
+
+
 def test_an_unknown_option_is_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         parser().parse_args(["report", "--nonsense"])

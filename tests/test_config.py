@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING
 
 import pytest
+from hosttree.unprivileged import unprivileged
 
 from bottletop.config import ConfigError, default_path, load
 
@@ -42,6 +44,31 @@ def test_mistakes_name_their_place(tmp_path: Path, content: str, complaint: str)
     with pytest.raises(ConfigError, match=complaint) as caught:
         load(path)
     assert str(path) in str(caught.value)
+
+
+def test_a_folder_closed_to_us_holds_nothing_of_ours(tmp_path: Path) -> None:
+    folder = tmp_path / "home"
+    folder.mkdir()
+    (folder / "config.toml").write_text("[rules.x]\ngap = 1\n")
+    folder.chmod(0)
+    try:
+        assert unprivileged(lambda: load(folder / "config.toml")) == {}
+    finally:
+        folder.chmod(0o700)
+
+
+def test_a_file_of_ours_that_is_closed_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "config.toml"
+    path.touch()
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(type(path), "open", refuse)
+    with pytest.raises(ConfigError, match="Permission denied"):
+        load(path)
 
 
 def test_binary_rubbish_and_giants_are_refused(tmp_path: Path) -> None:

@@ -40,8 +40,15 @@ def duration(text: str) -> float:
     hours, minutes, seconds = (float(part or 0) for part in match.groups())
     total = hours * 3600 + minutes * 60 + seconds
     if not 0 < total <= 30 * 86_400:
-        raise argparse.ArgumentTypeError(f"{text!r} is not between 0 and 30 days")
+        raise argparse.ArgumentTypeError(f"{text!r} is not above zero and at most 30 days")
     return total
+
+
+def process_id(text: str) -> int:
+    """A process id. Raises ArgumentTypeError."""
+    if not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a process id")
+    return int(text[:20])
 
 
 def parser() -> argparse.ArgumentParser:
@@ -211,7 +218,7 @@ def _root(command: argparse.ArgumentParser, default: str | None = argparse.SUPPR
 
 def _pid(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--pid", metavar="P", type=int, help="process to attach to (default: the host alone)"
+        "--pid", metavar="P", type=process_id, help="process to attach to (default: the host alone)"
     )
 
 

@@ -30,8 +30,9 @@ def default_path(environ: Mapping[str, str]) -> Path:
 def load(path: Path, *, required: bool = False) -> dict[str, dict[str, float]]:
     """Read rule thresholds by code and name; an absent file is an empty configuration.
 
-    Raises `ConfigError` when the file is unreadable, not TOML, has unknown sections, or a threshold
-    is not a finite number.
+    So is one in a folder closed to us, such as the home of root that `su` and `setpriv` leave in
+    HOME. Raises `ConfigError` when the file is unreadable, not TOML, has unknown sections, or a
+    threshold is not a finite number.
     """
     try:
         with path.open("rb") as file:
@@ -41,6 +42,8 @@ def load(path: Path, *, required: bool = False) -> dict[str, dict[str, float]]:
             raise ConfigError(f"{path}: no such file") from None
         return {}
     except OSError as error:
+        if isinstance(error, PermissionError) and not required and not os.path.exists(path):
+            return {}
         raise ConfigError(f"{path}: {error.strerror}") from None
     if len(raw) > MAX_CONFIG_BYTES:
         raise ConfigError(f"{path}: larger than {MAX_CONFIG_BYTES} bytes")
