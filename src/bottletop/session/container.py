@@ -53,6 +53,8 @@ class _OpenBlock:
         self.encoder = encoder
         self.limit = limit
         self.samples: list[Arrived] = []
+        self.stamps: list[int] = []
+        """The earliest and the latest stamp of each."""
         self.in_tail = 0
         """How many of them are in the tail already."""
         self.rows = 0
@@ -178,6 +180,7 @@ class Container:
         if len(sample.rows) > fitting:
             arrived = Arrived(arrival, self._shortened(sample, arrival, fitting))
         block.samples.append(arrived)
+        block.stamps += _ends(arrived.sample)
         block.rows += len(arrived.sample.rows)
         self._last_ns = max(self._last_ns, sample.t_ns)
         if block.full:
@@ -218,46 +221,51 @@ class Container:
 
     def _seal(self, block: _OpenBlock) -> None:
         samples = block.samples
-        stamps = [t_ns for _, sample in samples for t_ns in _ends(sample)]
         self._db.execute(
             "INSERT INTO block(tbl, a0, a1, t0, t1, n, codec, data) VALUES(?,?,?,?,?,?,?,?)",
             (
                 block.encoder.table.name,
                 samples[0].arrival,
                 samples[-1].arrival,
-                min(stamps),
-                max(stamps),
+                min(block.stamps),
+                max(block.stamps),
                 len(samples),
                 schema.CODEC_COLUMNS,
                 block.encoder.block(samples),
             ),
         )
-        block.samples, block.in_tail, block.rows = [], 0, 0
+        block.samples, block.stamps, block.in_tail, block.rows = [], [], 0, 0
         block.limit = schema.BLOCK_SAMPLES
         self._sealed += 1
 
     def _write_tail(self) -> None:
         """One row with all that is new and in no block yet; rows that blocks cover go."""
         arrived: list[tuple[Encoder, Arrived]] = []
+        stamps: list[int] = []
         for block in self._blocks.values():
-            arrived += ((block.encoder, one) for one in block.samples[block.in_tail :])
+            arrived += [(block.encoder, one) for one in block.samples[block.in_tail :]]
+            stamps += block.stamps[2 * block.in_tail :]
             block.in_tail = len(block.samples)
         judged = self._evaluated[self._evaluated_in_tail :]
+        stamps += [one.judgement.t_ns for one in judged]
         self._evaluated_in_tail = len(self._evaluated)
         if arrived or judged:
             arrived.sort(key=lambda item: item[1].arrival)
-            self._insert_tail(arrived, judged)
+            self._insert_tail(arrived, judged, stamps)
         self._prune_tail()
 
-    def _insert_tail(self, arrived: list[tuple[Encoder, Arrived]], judged: list[Evaluated]) -> None:
+    def _insert_tail(
+        self,
+        arrived: list[tuple[Encoder, Arrived]],
+        judged: list[Evaluated],
+        stamps: list[int],
+    ) -> None:
         first = self._evaluations - len(judged) + 1
         judgements = [
             TailJudgement(number, one.arrival, self._judgements.one(one.judgement))
             for number, one in enumerate(judged, first)
         ]
         data = pack_tail([encoder.tail(one) for encoder, one in arrived], judgements)
-        stamps = [t_ns for _, one in arrived for t_ns in _ends(one.sample)]
-        stamps += [one.judgement.t_ns for one in judged]
         self._tail_rows += 1
         self._tail.append(
             _TailRef(
@@ -355,12 +363,10 @@ class Container:
             self._db.close()
 
 
-def _ends(sample: Sample) -> tuple[int, ...]:
-    """Stamps between which all of a sample lies."""
-    if not sample.rows:
-        return (sample.t_ns,)
-    stamps = set(map(_STAMP, sample.rows))
-    return (sample.t_ns, min(stamps), max(stamps))
+def _ends(sample: Sample) -> tuple[int, int]:
+    """The stamps between which all of a sample lies."""
+    stamps = {sample.t_ns, *map(_STAMP, sample.rows)}
+    return min(stamps), max(stamps)
 
 
 def _zone(anchor: Anchor) -> dict[str, MetaValue]:
