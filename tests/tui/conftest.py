@@ -50,6 +50,15 @@ class Stage:
             await self.pilot.press(key)
         return await self.settle()
 
+    async def until(self, text: str) -> str:
+        """Wait for what a thread of the app is about to say, and return the screen."""
+        for _ in range(MOST_PAUSES):
+            screen = await self.settle()
+            if text in screen:
+                return screen
+            await self.pilot.pause(0.02)
+        raise AssertionError(f"{text!r} never appeared; the screen is:\n{self.text}")
+
     async def settle(self) -> str:
         """Look at the feed, let everything settle, and return the screen."""
         self.app.tick()
