@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from bottletop.model import NS_PER_S, SourceState
+from bottletop.model import NS_PER_S, Absent, SourceState, State
 from bottletop.stages import stage_stats
 from bottletop.tables import Core, Disk, Gpu, Memory, Own, Process, Psi, Thread
-from bottletop.tables.process import THREAD_STATES
+from bottletop.tables.process import THREAD_STATES, TargetInfo
 from bottletop.tui import marks
 from bottletop.tui.read_gpu import GpuPicture, read_gpus
 from bottletop.tui.values import number, per_s
@@ -351,7 +351,11 @@ def _stage_trouble(snapshot: Snapshot) -> str:
     for source in snapshot.sources:
         if source.name == "stage" and source.state is not SourceState.OK and source.reason:
             return source.reason
-    return 'none marked; in its code: with bottletop.probe.stage("decode"):'
+    probe = snapshot.view.last(TargetInfo.probe, snapshot.target.root.key)
+    why = 'none marked; in its code: with bottletop.probe.stage("decode")'
+    if isinstance(probe, Absent) and probe.state is State.DENIED:
+        why = probe.reason
+    return "; ".join([why, *snapshot.target.notes])
 
 
 def _target(

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bottletop.model import NS_PER_S, Severity, Unknown
+from bottletop.model import NS_PER_S, Absent, Sample, Severity, Unknown
 from bottletop.rings import Series
+from bottletop.tables.process import TargetInfo
 from bottletop.text import cell_width
 from bottletop.tui import glyphs, history, lines, marks, plot, themes
 from bottletop.tui.read_gpu import read_gpus
@@ -301,6 +302,23 @@ def test_a_target_that_has_ended_is_not_asked_for_stages() -> None:
     head, below = [lines.text_of(row) for row in stages.draw(reading, 80, 2, glyphs.ASCII)]
     assert "has ended" in head
     assert below.strip() == "still running: pid 7"
+
+
+def test_a_probe_closed_to_us_is_not_called_missing() -> None:
+    host = settled(Shape(stages=False))
+    target = host.target()
+    assert target is not None
+    noted = replace(target, notes=("part of a server: bottletop attach 7",))
+    assert Reader().read(replace(host.snapshot(), target=noted)).stage_trouble == (
+        'none marked; in its code: with bottletop.probe.stage("decode"); '
+        "part of a server: bottletop attach 7"
+    )
+    t_ns = host.clock.monotonic_ns()
+    closed = {TargetInfo.probe: Absent.denied("its probe is closed to us: sudo bottletop attach 7")}
+    row = TargetInfo.row(noted.root.key, t_ns, closed)
+    host.store.ingest(Sample("target", TargetInfo, t_ns, 0, (row,)))
+    reading = Reader().read(replace(host.snapshot(), target=replace(noted, notes=())))
+    assert reading.stage_trouble == "its probe is closed to us: sudo bottletop attach 7"
 
 
 def test_shares_and_rates_agree_with_what_was_put_in() -> None:
