@@ -57,7 +57,7 @@ class _Watched:
         self._probes: dict[tuple[int, int], ProbeMemory] = {}
         self._look_ns = 0
         self._occupied_ns: dict[str, int] = {}
-        self._first: dict[str, StageTotals] = {}
+        self._counted: dict[str, StageTotals] = {}
 
     def add(self, probe: ProbeMemory) -> None:
         """Take a probe in, or close it: one that is here already, or one too many."""
@@ -109,15 +109,15 @@ class _Watched:
     def is_gone(self) -> bool:
         return self.gone_since_ns is not None
 
-    def rows(self, now_ns: int) -> tuple[list[Row], list[Row]]:
-        """Rows of `stage` and `stage_time`."""
-        stages, times = [], []
+    def rows(self, now_ns: int, durations: _Durations) -> list[Row]:
+        """Rows of `stage`; what its passes took since it was first seen goes to `durations`."""
+        rows = []
         for totals in combined(self.readings.values()):
             key = f"{self.process.key}/{totals.name}"
-            stages.append(Stage.row(key, now_ns, self._values(totals, now_ns)))
-            first = self._first.setdefault(totals.name, totals)
-            times.extend(_time_rows(key, now_ns, totals, first))
-        return stages, times
+            rows.append(Stage.row(key, now_ns, self._values(totals, now_ns)))
+            durations.add(totals, self._counted.get(totals.name))
+            self._counted[totals.name] = totals
+        return rows
 
     def _values(self, totals: StageTotals, now_ns: int) -> dict[Metric, Value]:
         in_flight: Value = totals.in_flight
@@ -144,22 +144,35 @@ class _Watched:
         }
 
 
-def _time_rows(key: str, now_ns: int, totals: StageTotals, first: StageTotals) -> list[Row]:
-    """Steps in which a pass ended since the stage was first seen."""
-    rows = []
-    for bucket, calls in enumerate(totals.counts):
-        since = calls - first.counts[bucket]
-        if since <= 0:
-            continue
-        low, high = bucket_edges_ns(bucket)
-        values: dict[Metric, Value] = {
-            StageTime.calls: since,
-            StageTime.inclusive_ns: totals.sums_ns[bucket] - first.sums_ns[bucket],
-            StageTime.from_ns: low,
-            StageTime.to_ns: NO_END if high == float("inf") else high,
-        }
-        rows.append(StageTime.row(f"{key}#{bucket}", now_ns, values))
-    return rows
+class _Durations:
+    """How long the passes of each stage took, over all processes, since each was first seen."""
+
+    def __init__(self) -> None:
+        self._steps: dict[tuple[str, int], list[int]] = {}
+
+    def add(self, totals: StageTotals, before: StageTotals | None) -> None:
+        """Take in what a stage of a process completed since `before`."""
+        if before is None or totals.counts == before.counts:
+            return
+        for bucket, (calls, were) in enumerate(zip(totals.counts, before.counts, strict=True)):
+            if calls > were:
+                step = self._steps.setdefault((totals.name, bucket), [0, 0])
+                step[0] += calls - were
+                step[1] += totals.sums_ns[bucket] - before.sums_ns[bucket]
+
+    def rows(self, target: ProcessId, now_ns: int) -> list[Row]:
+        """Rows of `stage_time`."""
+        rows = []
+        for (name, bucket), (calls, inclusive_ns) in self._steps.items():
+            low, high = bucket_edges_ns(bucket)
+            values: dict[Metric, Value] = {
+                StageTime.calls: calls,
+                StageTime.inclusive_ns: inclusive_ns,
+                StageTime.from_ns: low,
+                StageTime.to_ns: NO_END if high == float("inf") else high,
+            }
+            rows.append(StageTime.row(f"{target.key}/{name}#{bucket}", now_ns, values))
+        return rows
 
 
 class StageCollector(FileCollector):
@@ -173,6 +186,7 @@ class StageCollector(FileCollector):
         super().__init__(context)
         self._finder = ProbeFinder(context.roots)
         self._watched: dict[ProcessId, _Watched] = {}
+        self._durations = _Durations()
         self._root: ProcessId | None = None
 
     def read(self) -> Sequence[Sample]:
@@ -186,15 +200,13 @@ class StageCollector(FileCollector):
         began_ns = self._clock.monotonic_ns()
         self._find(target, began_ns)
         stages: list[Row] = []
-        times: list[Row] = []
         for watched in self._watched.values():
             # Taken afresh for each process: ages are measured against it.
             now_ns = self._clock.monotonic_ns()
             if not watched.is_gone:
                 watched.read(now_ns)
-            stage_rows, time_rows = watched.rows(now_ns)
-            stages += stage_rows
-            times += time_rows
+            stages += watched.rows(now_ns, self._durations)
+        times = self._durations.rows(target.root, self._clock.monotonic_ns())
         self._context.exchange.probe = self._describe(target)
         return (
             self.sample(Stage, began_ns, stages[:MAX_STAGE_ROWS]),
@@ -205,6 +217,7 @@ class StageCollector(FileCollector):
         for watched in self._watched.values():
             watched.close()
         self._watched.clear()
+        self._durations = _Durations()
         self._finder = ProbeFinder(self._roots)
         self._root = None
 
@@ -242,6 +255,8 @@ class StageCollector(FileCollector):
         readings = [reading for one in living for reading in one.readings.values()]
         if any(not reading.on for reading in readings):
             parts.append("one turned itself off after errors of its own")
+        if any(reading.too_many for reading in readings):
+            parts.append("more than 31 stages: the last ones count as (other)")
         rejected = sum(reading.rejected for reading in readings)
         if rejected:
             parts.append(f"{rejected} impossible readings left out")

@@ -29,7 +29,7 @@ class Process:
         self.pid = pid
         self.gone = 0
         self._totals: dict[str, list[int]] = {}
-        self._steps: dict[tuple[str, int], list[int]] = {}
+        self.steps: dict[tuple[str, int], tuple[int, int]] = {}
         self._since_ns: dict[str, list[int]] = {}
 
     def name(self, stage: str) -> None:
@@ -44,15 +44,15 @@ class Process:
         totals[1] += sum(durations_ns)
         totals[2] += sum(durations_ns) - nested_ns
         for spent in durations_ns:
-            step = self._steps.setdefault((stage, (spent * spent).bit_length()), [0, 0])
-            step[0] += 1
-            step[1] += spent
+            step = (stage, (spent * spent).bit_length())
+            calls, inclusive_ns = self.steps.get(step, (0, 0))
+            self.steps[step] = (calls + 1, inclusive_ns + spent)
 
     def begin(self, stage: str, t_ns: int) -> None:
         self.name(stage)
         self._since_ns[stage].append(t_ns)
 
-    def rows(self, t_ns: int) -> tuple[list[Row], list[Row]]:
+    def rows(self, t_ns: int) -> list[Row]:
         stages = []
         for name, (calls, inclusive_ns, self_ns) in self._totals.items():
             ages = [t_ns - since for since in self._since_ns[name]]
@@ -70,17 +70,7 @@ class Process:
                 Stage.gone: self.gone,
             }
             stages.append(Stage.row(f"{self.key}/{name}", t_ns, values))
-        steps = []
-        for (name, bucket), (calls, inclusive_ns) in self._steps.items():
-            low, high = bucket_edges_ns(bucket)
-            values = {
-                StageTime.calls: calls,
-                StageTime.inclusive_ns: inclusive_ns,
-                StageTime.from_ns: low,
-                StageTime.to_ns: high,
-            }
-            steps.append(StageTime.row(f"{self.key}/{name}#{bucket}", t_ns, values))
-        return stages, steps
+        return stages
 
 
 class Run:
@@ -93,14 +83,29 @@ class Run:
 
     def tick(self, seconds: float = 1.0) -> None:
         self.t_ns += round(seconds * NS_PER_S)
-        stages: list[Row] = []
-        steps: list[Row] = []
-        for process in self.processes:
-            own_stages, own_steps = process.rows(self.t_ns)
-            stages += own_stages
-            steps += own_steps
-        for table, rows in ((Stage, stages), (StageTime, steps)):
+        stages = [row for process in self.processes for row in process.rows(self.t_ns)]
+        for table, rows in ((Stage, stages), (StageTime, self._step_rows())):
             self.store.ingest(Sample("stage", table, self.t_ns, 0, tuple(rows)))
+
+    def _step_rows(self) -> list[Row]:
+        """Durations over all processes, under the key of the first."""
+        added: dict[tuple[str, int], tuple[int, int]] = {}
+        for process in self.processes:
+            for step, (calls, inclusive_ns) in process.steps.items():
+                before = added.get(step, (0, 0))
+                added[step] = (before[0] + calls, before[1] + inclusive_ns)
+        rows = []
+        for (name, bucket), (calls, inclusive_ns) in added.items():
+            low, high = bucket_edges_ns(bucket)
+            values = {
+                StageTime.calls: calls,
+                StageTime.inclusive_ns: inclusive_ns,
+                StageTime.from_ns: low,
+                StageTime.to_ns: high,
+            }
+            key = f"{self.processes[0].key}/{name}#{bucket}"
+            rows.append(StageTime.row(key, self.t_ns, values))
+        return rows
 
     def stats(self, span_s: float = 10.0) -> dict[str, StageStat]:
         return {one.name: one for one in stage_stats(self.store.view(self.t_ns), span_s)}

@@ -70,8 +70,8 @@ class _Step:
     """Passes whose duration lies between two edges."""
 
     to_ns: float
-    calls: float = 0.0
-    inclusive_ns: float = 0.0
+    calls: float
+    inclusive_ns: float
 
 
 _Steps = dict[float, _Step]
@@ -169,7 +169,7 @@ def _stat(
         name=group[0].name,
         source=group[0].source,
         mean_s=sum(use.inclusive_s for use in group) / calls if calls else None,
-        p95_s=_p95_s([steps[use.key] for use in group if use.key in steps]),
+        p95_s=_p95_s(steps.get(group[0].name, {})),
         calls_per_s=calls / covered_s,
         occupancy=sum(use.occupied_s for use in group) / covered_s,
         share=sum(use.own_s for use in group) / whole_s,
@@ -178,7 +178,7 @@ def _stat(
 
 
 def _durations(view: View, span_s: float) -> dict[str, _Steps]:
-    """Durations of the passes that ended in the window, by key of `stage`.
+    """Durations of the passes that ended in the window, by stage name.
 
     A step's rows begin when the first pass falls into it, at a count of one or more: before its
     first row it was zero.
@@ -193,7 +193,8 @@ def _durations(view: View, span_s: float) -> dict[str, _Steps]:
         if not isinstance(low, (int, float)):
             continue
         high = view.last(StageTime.to_ns, key)
-        found.setdefault(key.rpartition("#")[0], {})[low] = _Step(
+        name = key.rpartition("#")[0].partition("/")[2]
+        found.setdefault(name, {})[low] = _Step(
             to_ns=high if isinstance(high, (int, float)) else math.inf,
             calls=calls,
             inclusive_ns=_grown(view, StageTime.inclusive_ns, key, since_ns),
@@ -213,7 +214,7 @@ def _grown(view: View, metric: Metric, key: str, since_ns: int) -> float:
     return values[-1] - before
 
 
-def _p95_s(found: list[_Steps]) -> float | None:
+def _p95_s(steps: _Steps) -> float | None:
     """The 95th percentile of the durations, None with fewer than `LEAST_FOR_P95`.
 
     Within its step a duration is placed around the step's mean, as far as the nearer edge allows,
@@ -221,24 +222,18 @@ def _p95_s(found: list[_Steps]) -> float | None:
     Against the percentile of 2000 durations themselves, constant, normal, lognormal, exponential
     or of two lengths: 1 to 4 % off (root mean square), 7 % at most.
     """
-    merged: _Steps = {}
-    for one in found:
-        for low, step in one.items():
-            into = merged.setdefault(low, _Step(step.to_ns))
-            into.calls += step.calls
-            into.inclusive_ns += step.inclusive_ns
-    total = sum(step.calls for step in merged.values())
+    total = sum(step.calls for step in steps.values())
     if total < LEAST_FOR_P95:
         return None
     rank, below = 0.95 * total, 0.0
-    for low in sorted(merged):
-        step = merged[low]
+    for low in sorted(steps):
+        step = steps[low]
         if below + step.calls >= rank:
             mean = step.inclusive_ns / step.calls
             reach = max(0.0, min(mean - low, step.to_ns - mean))
             beside = sum(
                 other.calls
-                for other_low, other in merged.items()
+                for other_low, other in steps.items()
                 if step.to_ns == other_low or other.to_ns == low
             )
             spread = 1.0 if beside >= ALONE * step.calls else 0.25

@@ -267,6 +267,27 @@ def test_durations_since_the_first_look_are_kept_by_step(watch: Watch) -> None:
             assert number(row["from_ns"]) <= each < number(row["to_ns"])
 
 
+def test_durations_of_all_processes_of_the_target_are_one(watch: Watch) -> None:
+    with written() as (one,), written() as (other,):
+        cells = []
+        for memory in (one, other):
+            memory.name(0, b"load")
+            cells.append(memory.cell(0, 0))
+            memory.passes(cells[-1], 5, MS)
+        watch.on(one.process, other.process)
+        watch.read()
+        one.passes(cells[0], 2, MS)
+        other.passes(cells[1], 3, MS)
+        watch.read(after_s=1.0)
+        # A process that leaves does not take its passes away.
+        watch.on(one.process)
+        watch.read(after_s=1.0)
+        watch.read(after_s=400.0)
+        ((key, row),) = watch.times.items()
+        assert key.startswith(f"{one.process.key}/load#")
+        assert (row["calls"], row["inclusive_ns"]) == (5, 5 * MS)
+
+
 def test_another_target_begins_from_nothing(watch: Watch) -> None:
     with written() as (memory,):
         memory.passes(memory.cell(0, 0), 1, MS)

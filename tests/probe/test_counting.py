@@ -387,6 +387,7 @@ hold()
     program.until_ready()
     stages = program.stages()
     assert len(stages) == 32
+    assert [reading.too_many for reading in program.readings()] == [True]
     assert stages["stage 30"].calls == 3
     assert stages["(other)"].calls == 9 * 3
     program.finish()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from bottletop.linux.probe_memory import fd_names, probe_at
+from bottletop.linux.probe_memory import fd_identity, fd_names, probe_at
 from bottletop.model import NS_PER_S
 
 if TYPE_CHECKING:
@@ -23,16 +23,17 @@ if TYPE_CHECKING:
 LIST_EVERY_S = 2.0
 DENIED_EVERY_S = 10.0
 LOOKS_AT_NEW = 1000
-LOOKS_AGAIN = 150
+LOOKS_AGAIN = 64
 
 
 class ProbeFinder:
-    """Looks for probes of a changing set of processes. Opens what it finds; the caller closes."""
+    """Looks for probes of a changing set of processes. Opens each one once; the caller closes."""
 
     def __init__(self, roots: Roots) -> None:
         self._roots = roots
         self._due_ns: dict[ProcessId, int] = {}
         self._seen: dict[ProcessId, set[str]] = {}
+        self._known: dict[tuple[ProcessId, str], tuple[int, int]] = {}
         self._new: deque[tuple[ProcessId, str]] = deque()
         self._again: deque[tuple[ProcessId, str]] = deque()
         self.denied: set[ProcessId] = set()
@@ -41,7 +42,10 @@ class ProbeFinder:
     def look(
         self, processes: Collection[ProcessId], now_ns: int
     ) -> list[tuple[ProcessId, ProbeMemory]]:
-        """Probes behind the descriptors looked at in this call; the same one may come again."""
+        """New probes behind the descriptors looked at in this call.
+
+        One that has two descriptors, or whose process left and came back, comes again.
+        """
         watched = set(processes)
         for process in [process for process in self._due_ns if process not in watched]:
             self._forget(process)
@@ -54,12 +58,23 @@ class ProbeFinder:
         for queue, at_most in ((self._new, LOOKS_AT_NEW), (self._again, LOOKS_AGAIN)):
             for _ in range(min(at_most, len(queue))):
                 process, name = queue.popleft()
-                if process not in watched:
+                if process not in watched or self._is_known(process, name):
                     continue
                 probe = probe_at(self._roots, process, name)
                 if probe is not None:
+                    self._known[process, name] = probe.identity
                     found.append((process, probe))
         return found
+
+    def _is_known(self, process: ProcessId, name: str) -> bool:
+        """True for the descriptor of a probe that was handed out, while it is still that one's."""
+        known = self._known.get((process, name))
+        if known is None:
+            return False
+        try:
+            return fd_identity(self._roots, process.pid, name) == known
+        except OSError:
+            return False
 
     def _list(self, process: ProcessId, now_ns: int) -> None:
         every_s = LIST_EVERY_S
@@ -77,5 +92,6 @@ class ProbeFinder:
 
     def _forget(self, process: ProcessId) -> None:
         del self._due_ns[process]
-        self._seen.pop(process, None)
+        for name in self._seen.pop(process, ()):
+            self._known.pop((process, name), None)
         self.denied.discard(process)

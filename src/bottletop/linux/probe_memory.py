@@ -42,7 +42,7 @@ SLACK_NS = NS_PER_S
 MAX_SHARED_PASSES = 1_000_000
 _WORD = 1 << 64
 _ON = 1
-_FLAG_SHARED = 1
+_FLAG_SHARED, _FLAG_OTHER = 1, 2
 
 
 class NotAProbe(Exception):
@@ -81,6 +81,8 @@ class ProbeReading(NamedTuple):
     errors: int
     rejected: int
     """Cells that said something impossible and were left at their last good reading."""
+    too_many: bool = False
+    """More stages than there are names for: the last ones count together as "(other)"."""
 
 
 def bucket_edges_ns(bucket: int) -> tuple[float, float]:
@@ -140,7 +142,7 @@ class ProbeMemory:
             if (seen.st_dev, seen.st_ino) == self.identity:
                 return True
         except OSError:
-            pass
+            pass  # closed, or the process has ended: its mappings decide
         try:
             maps = read_bytes(f"{self._folder}/maps")
         except OSError:
@@ -194,7 +196,11 @@ class ProbeMemory:
             else:
                 self._idle[index] = bare
         return ProbeReading(
-            stages=self._stages(raw), on=header[7] == _ON, errors=header[8], rejected=rejected
+            stages=self._stages(raw),
+            on=header[7] == _ON,
+            errors=header[8],
+            rejected=rejected,
+            too_many=bool(header[12] & _FLAG_OTHER),
         )
 
     def _settled_cells(self, first: int, count: int) -> Iterator[tuple[int, bytes]]:
@@ -332,6 +338,12 @@ def _columns_added(rows: Sequence[Sequence[int]]) -> tuple[int, ...]:
 def fd_names(roots: Roots, pid: int) -> list[str]:
     """Open descriptors of a process. Raises OSError: PermissionError for other users' processes."""
     return os.listdir(f"{roots.proc}/{pid}/fd")
+
+
+def fd_identity(roots: Roots, pid: int, fd_name: str) -> tuple[int, int]:
+    """Device and inode of what a descriptor is open on. Raises OSError."""
+    seen = os.stat(f"{roots.proc}/{pid}/fd/{fd_name}")
+    return seen.st_dev, seen.st_ino
 
 
 def probe_at(roots: Roots, process: ProcessId, fd_name: str) -> ProbeMemory | None:

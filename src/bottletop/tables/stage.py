@@ -36,12 +36,12 @@ class Stage(Table):
 class StageTime(Table):
     """How many passes of a stage took how long since it was first seen; only what occurred.
 
-    The steps of the probe are half octaves; with the time in each step, a quantile is known to a
-    few percent.
+    One row a stage and step of duration, over all processes of the target. The steps of the probe
+    are half octaves; with the time in each step, a quantile is known to a few percent.
     """
 
     name = "stage_time"
-    entity = "pid@start/stage#step"
+    entity = "root pid@start/stage#step"
 
     calls = counter("", "completed passes of such a duration")
     inclusive_ns = counter("ns", "time in them")
