@@ -33,6 +33,9 @@ HINTS = (
     Hint("", "type to filter by name, command, user or pid", "screen.move(0)", 3),
 )
 COLUMNS = (("pid", 8), ("CPU time", 11), ("age", 9), ("threads", 8))
+BRIEF_COLUMNS = COLUMNS[:2]
+"""Where there is no room for more: the command tells processes apart, not their age."""
+COLUMNS_FROM = 76
 USER_WIDTH = 10
 NAME_WIDTH = 18
 NAMES_FROM = 100
@@ -82,7 +85,7 @@ class Candidates(Canvas):
             self.redraw()
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
-        heads = "".join(f"{name:>{size}}" for name, size in COLUMNS)
+        heads = "".join(f"{name:>{size}}" for name, size in _columns(width))
         count = f"{len(self.shown)} of {len(self.everything)}" if self.everything else ""
         name = fit("name", NAME_WIDTH) + " " if width >= NAMES_FROM else ""
         lead = f"   {fit('user', USER_WIDTH)} {name}command"
@@ -117,17 +120,27 @@ def _matches(item: Candidate, words: Sequence[str]) -> bool:
     return all(word in haystack for word in words)
 
 
+def _columns(width: int) -> tuple[tuple[str, int], ...]:
+    return COLUMNS if width >= COLUMNS_FROM else BRIEF_COLUMNS
+
+
 def _row(item: Candidate, width: int, glyphs: Glyphs, *, selected: bool) -> Line:
     named: list[Span] = [(item.command, "text")]
     if width >= NAMES_FROM:
         named = [(fit(item.name, NAME_WIDTH), "strong"), (f" {item.command}", "dim")]
     age = MISSING if item.age_s is None else age_text(item.age_s)
+    values = {
+        "pid": (f"{item.pid}", "text"),
+        "CPU time": (seconds_text(item.cpu_s), "text"),
+        "age": (age, "dim"),
+        "threads": (f"{item.threads}", "dim"),
+    }
+    # The cursor takes the first cell of the first column.
+    cells = [(f"{values[name][0]:>{size}}", values[name][1]) for name, size in _columns(width)]
     spans: list[Span] = [
         (glyphs.cursor if selected else " ", "strong"),
-        (f"{item.pid:>{COLUMNS[0][1] - 1}}", "text"),
-        (f"{seconds_text(item.cpu_s):>{COLUMNS[1][1]}}", "text"),
-        (f"{age:>{COLUMNS[2][1]}}", "dim"),
-        (f"{item.threads:>{COLUMNS[3][1]}}", "dim"),
+        (cells[0][0][1:], cells[0][1]),
+        *cells[1:],
         (f"   {fit(item.user, USER_WIDTH)} ", "dim"),
         *named,
     ]
