@@ -108,41 +108,39 @@ async def test_a_click_on_a_key_hint_does_what_the_key_does() -> None:
 async def test_recording_shows_a_badge_and_names_its_file() -> None:
     feed = LiveHost(settled())
     async with dashboard(feed, WIDE) as stage:
-        said = await stage.press("R")
-        assert "recording to gpu-node-07-" in said
-        assert "REC 12.0 MiB" in await stage.settle()
         await stage.press("R")
+        assert "recording to gpu-node-07-" in await stage.until("REC 12.0 MiB")
+        await stage.press("R")
+        assert "REC 12" not in await stage.until("recorded: bottletop replay gpu-node-07-")
         assert feed.recording is None
-        assert "recorded: bottletop replay gpu-node-07-" in await stage.settle()
 
 
 async def test_a_recording_that_cannot_start_says_why() -> None:
     feed = LiveHost(settled(), refuse="No space left on device")
     async with dashboard(feed, WIDE) as stage:
         await stage.press("R")
-        await stage.pilot.pause()
-        screen = await stage.settle()
-        assert "not recording: No space left on device" in screen
+        screen = await stage.until("not recording: No space left on device")
         assert "REC" not in screen.splitlines()[0]
 
 
 async def test_attaching_goes_to_the_process_that_was_picked() -> None:
     feed = LiveHost(settled())
     async with dashboard(feed, candidates=processes) as stage:
-        assert "4 of 4" in await stage.press("a")
+        await stage.press("a")
+        await stage.until("4 of 4")
         assert "1 of 4" in await stage.press(*"nginx")
         await stage.press("enter")
-        await stage.pilot.pause()
-        assert "attached to pid 4003" in await stage.settle()
+        await stage.until("attached to pid 4003")
         assert feed.attached == [4003]
 
 
 async def test_attaching_that_fails_says_why() -> None:
     feed = LiveHost(settled(), refuse="no process 4003")
     async with dashboard(feed, candidates=processes) as stage:
-        await stage.press("a", *"nginx", "enter")
-        await stage.pilot.pause()
-        assert "no process 4003" in await stage.settle()
+        await stage.press("a")
+        await stage.until("4 of 4")
+        await stage.press(*"nginx", "enter")
+        await stage.until("no process 4003")
 
 
 async def test_the_output_pane_shows_what_is_added(tmp_path: Path) -> None:
