@@ -544,7 +544,7 @@ def _slot(region: _Region, words: memoryview, stage_index: int, name: str) -> Sl
         nonlocal special
         if kept and leave_kept():
             return None
-        if special & _SKIPPED:
+        if special & _SKIPPED or slot[0] <= 1:  # this pass was never entered here
             special &= ~_SKIPPED
             return None
         if not special & _IN_CONTEXT:
@@ -578,7 +578,8 @@ def _slot(region: _Region, words: memoryview, stage_index: int, name: str) -> Sl
         _local_state.state.kept.append((slot, other))
 
     def leave_kept() -> bool:
-        passes = _local_state.state.kept
+        state = getattr(_local_state, "state", None)
+        passes: list[tuple[Slot, Span]] = state.kept if state is not None else []
         for index in range(len(passes) - 1, -1, -1):
             if passes[index][0] is slot:
                 passes.pop(index)[1].__exit__(None, None, None)

@@ -239,16 +239,18 @@ asyncio.run(main())
 hold()
 """)
     began, until = (int(word) for word in program.until_ready()[-1].split())
+    before_ns = time.monotonic_ns()
     stages = program.stages()
-    now_ns = time.monotonic_ns()
+    after_ns = time.monotonic_ns()
     for name, count, pause in (("thread", 3, 20 * MS), ("task", 4, 10 * MS)):
         stage = stages[name]
         assert (stage.in_flight, stage.calls) == (count, 0)
         assert stage.oldest_start_ns is not None
         assert began <= stage.oldest_start_ns <= until - count * pause
         # The integral counts each of them from its own begin.
-        age_ns = now_ns - stage.oldest_start_ns
-        assert age_ns < stage.occupied_ns <= count * age_ns - pause
+        at_least_ns = before_ns - stage.oldest_start_ns
+        at_most_ns = count * (after_ns - stage.oldest_start_ns) - pause
+        assert at_least_ns < stage.occupied_ns <= at_most_ns
     assert program.finish() == ["ready"]
 
 

@@ -99,6 +99,31 @@ else:
     program.finish()
 
 
+def test_a_child_that_leaves_a_kept_object_of_its_parent_owes_nothing(start: Start) -> None:
+    program = start("""
+kept = stage("kept")
+with kept:
+    with kept:
+        pid = os.fork()
+if pid:
+    say(pid)
+    hold()
+    os.kill(pid, 9)
+else:
+    with kept:
+        time.sleep(60)
+""")
+    (child,) = (int(word) for word in program.until_ready()[-1].split())
+    assert program.stages()["kept"].calls == 2
+    deadline_s = time.monotonic() + 30
+    while not any(reading.stages for reading in program.readings(child)):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+    kept = program.stages(child)["kept"]
+    assert (kept.calls, kept.in_flight) == (0, 1)
+    program.finish()
+
+
 def test_forks_while_threads_are_busy_end_well(start: Start) -> None:
     program = start("""
 stop = False
