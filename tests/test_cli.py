@@ -128,6 +128,30 @@ def test_report_json_is_the_documented_object(
     assert {source["name"] for source in document["sources"]} >= {"core", "process", "gpu"}
 
 
+@pytest.mark.parametrize("arguments", ["rules", "rules disk-saturated", "demo --list"])
+@pytest.mark.parametrize(
+    ("redirected", "says"),
+    [(">/dev/full", "standard output: No space left on device"), (">&-", "output is closed")],
+)
+def test_output_that_cannot_be_written_is_one_line(
+    arguments: str, redirected: str, says: str, tmp_path: Path
+) -> None:
+    env = {"PYTHONPATH": str(ROOT / "src"), "HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    done = subprocess.run(
+        ["sh", "-c", f"exec '{sys.executable}' -m bottletop {arguments} {redirected}"],
+        env=env,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("bottletop: ")
+    assert says in line
+    assert done.returncode == 3
+
+
 def test_a_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
     env = {"PYTHONPATH": str(ROOT / "src"), "HOME": str(tmp_path), "PATH": os.environ["PATH"]}
     done = subprocess.run(

@@ -53,8 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Refusal as refusal:
         return _complain(str(refusal), refusal.code)
     except BrokenPipeError:
-        # The reader of our output went away (`| head`): not an error, and nothing left to flush.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader of our output went away (`| head`): not an error.
+        _drop_output()
         return 0
     except KeyboardInterrupt:
         return 130
@@ -63,6 +63,29 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _complain(line: str, code: int) -> int:
     sys.stderr.write(f"bottletop: {line}\n")
     return code
+
+
+def _say(text: str) -> None:
+    """Write to standard output. Raises `Refusal` where that cannot take it."""
+    if sys.stdout is None:
+        raise Refusal("standard output is closed", CANNOT_WATCH)
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _drop_output()
+        raise Refusal(f"standard output: {error.strerror}", CANNOT_WATCH) from None
+
+
+def _is_seen() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def _drop_output() -> None:
+    """Let what is still buffered go nowhere: it would fail once more at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 # -- screens -----------------------------------------------------------------------------------
@@ -172,7 +195,7 @@ def _record(arguments: argparse.Namespace) -> int:
     if status is not None and status.error:
         sys.stderr.write(f"bottletop: {path}: {status.error}\n")
     if not arguments.json:
-        sys.stdout.write(f"\nrecorded {path}; bottletop replay {path}\n")
+        _say(f"\nrecorded {path}; bottletop replay {path}\n")
     return code
 
 
@@ -197,10 +220,9 @@ def _print(watched: Watch, as_json: bool) -> int:
     from bottletop import report
 
     if as_json:
-        sys.stdout.write(json.dumps(report.document(watched), indent=2, allow_nan=False) + "\n")
+        _say(json.dumps(report.document(watched), indent=2, allow_nan=False) + "\n")
     else:
-        sys.stdout.write(report.text(watched))
-    sys.stdout.flush()
+        _say(report.text(watched))
     return report.exit_code(watched.judgement)
 
 
@@ -317,7 +339,7 @@ def _demo(arguments: argparse.Namespace) -> int:
 
     if arguments.list:
         for scenario in demo.SCENARIOS:
-            sys.stdout.write(f"{scenario.name:14} {scenario.title}: {scenario.about}\n")
+            _say(f"{scenario.name:14} {scenario.title}: {scenario.about}\n")
         return 0
     from bottletop.demo.scenarios import DemoUnavailable
 
@@ -347,7 +369,7 @@ def _watch_demo(running: RunningDemo, needs_s: float, arguments: argparse.Namesp
         collectors=running.collectors,
         simulated=running.simulated,
     )
-    if arguments.json or no_terminal_reason() is not None or not sys.stdout.isatty():
+    if arguments.json or no_terminal_reason() is not None or not _is_seen():
         return _watch(runtime, arguments.for_s or needs_s, quiet=arguments.json)
     _show(runtime, arguments, for_s=arguments.for_s)
     return finished(runtime)
@@ -357,12 +379,12 @@ def _rules(arguments: argparse.Namespace) -> int:
     from bottletop.rules import docs
 
     if arguments.code is None:
-        sys.stdout.write(docs.listing())
+        _say(docs.listing())
         return 0
     explained = docs.explain(arguments.code)
     if explained is None:
         raise Refusal(f"no rule {arguments.code!r}; `bottletop rules` lists them")
-    sys.stdout.write(explained)
+    _say(explained)
     return 0
 
 
