@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from bottletop.clock import Clock
     from bottletop.lifecycle import ExitDeadline
     from bottletop.model import Finding
-    from bottletop.snapshot import Feed, Playback
+    from bottletop.snapshot import Feed, Playback, RecordingStatus
     from bottletop.tui.glyphs import Glyphs
 
 SAY_S = 5.0
@@ -83,6 +83,8 @@ class BottletopApp(App[int]):
         self._poll_s = poll_s
         self._for_s = for_s
         self._said_at = 0.0
+        self._failure = ""
+        """Why the recording stopped, once that was said."""
         self._ending: ExitDeadline | None = None
         self._line = compat.terminal_attributes()
 
@@ -159,6 +161,8 @@ class BottletopApp(App[int]):
         screen = self.screen
         if reading is not None and hasattr(screen, "show"):
             screen.show(reading)
+        if reading is not None:
+            self._tell_failure(reading.recording)
         if screen is self.overview:
             self.overview.tell_age(self.pump.frozen_s, self.pump.silent_s)
             self.overview.follow_log()
@@ -283,9 +287,16 @@ class BottletopApp(App[int]):
         if isinstance(result, Exception):
             self.say(f"not recording: {result}", "warn")
 
+    def _tell_failure(self, recording: RecordingStatus | None) -> None:
+        """Say once why the recording has stopped; its badge stays."""
+        failure = recording.error if recording is not None and recording.stopped else ""
+        if failure and failure != self._failure:
+            self.say(failure, "warn")
+        self._failure = failure
+
     def _recorded(self, result: object) -> None:
         if isinstance(result, Exception):
-            self.say(f"recording: {result}", "warn")
+            self.say(str(result), "warn")
         else:
             self.say(f"recorded: bottletop replay {os.path.relpath(str(result))}", "ok")
 

@@ -123,6 +123,21 @@ async def test_a_recording_that_cannot_start_says_why() -> None:
         assert "REC" not in screen.splitlines()[0]
 
 
+async def test_a_recording_that_stops_says_why_and_keeps_its_badge() -> None:
+    feed = LiveHost(settled())
+    async with dashboard(feed, WIDE) as stage:
+        await stage.press("R")
+        assert feed.recording is not None
+        why = "recording stopped: disk is full"
+        feed.recording = replace(feed.recording, error=why, stopped=True)
+        feed.host.run(1)
+        screen = await stage.until(why)
+        assert "REC FAILED" in screen.splitlines()[0]
+        feed.recording = replace(feed.recording, error="slow disk: beware", stopped=False)
+        feed.host.run(1)
+        assert "REC 12.0 MiB slow disk" in await stage.until("slow disk")
+
+
 async def test_attaching_goes_to_the_process_that_was_picked() -> None:
     feed = LiveHost(settled())
     async with dashboard(feed, candidates=processes) as stage:
