@@ -14,6 +14,7 @@ from bottletop.model import NS_PER_S, Sample, Source, SourceState, Table
 from bottletop.roots import Roots
 from bottletop.rules.base import Limits
 from bottletop.runtime import Runtime
+from bottletop.snapshot import RecordingStatus
 from bottletop.tables import Gpu, Memory, SourceHealth
 
 if TYPE_CHECKING:
@@ -210,3 +211,41 @@ def test_a_dead_sampler_is_reported_and_does_not_look_alive() -> None:
 def test_the_collector_protocol_is_what_these_sources_are() -> None:
     kept: Collector = Steady(Context(clock=ManualClock(), roots=Roots()))
     assert kept.read()[0].t_ns == 1_000 * NS_PER_S
+
+
+class Listening:
+    """A recorder that keeps what it is handed, and lets a beat happen while the past is."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, int]] = []
+        self.meanwhile: list[object] = []
+
+    def sample(self, arrival: int, sample: Sample) -> None:
+        self.heard.append((sample.source, arrival))
+        for act in self.meanwhile:
+            self.meanwhile = []
+            act()  # type: ignore[operator]
+
+    def evaluated(self, arrival: int, judgement: object) -> None:
+        self.heard.append(("judged", arrival))
+
+    def status(self) -> RecordingStatus:
+        return RecordingStatus("x.btrec", 0, 0, 0)
+
+
+async def test_nothing_is_lost_or_told_twice_while_the_past_is_handed_over() -> None:
+    clock = ManualClock()
+    listener = Listening()
+    run = runtime(clock, Steady)
+    run._recorder_factory = lambda path, owner: listener  # type: ignore[assignment,return-value]
+    for _ in range(3):
+        await opened(run).beat(evaluate=True)
+        clock.advance(1)
+    extra = Sample("late", Memory, clock.monotonic_ns(), 0, ())
+    listener.meanwhile = [lambda: run._ingest(extra)]
+    run.start_recording("x.btrec")
+    await run.beat(evaluate=True)
+    arrivals = [arrival for kind, arrival in listener.heard if kind != "judged"]
+    assert arrivals == list(range(1, run.store.arrivals + 1))
+    assert [kind for kind, _ in listener.heard].count("judged") == 4
+    assert ("late", 7) in listener.heard

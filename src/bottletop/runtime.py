@@ -48,6 +48,27 @@ RECORD_PAST_S = 300
 STOP_WAIT_S = 1.0
 
 
+class Held:
+    """Stands in for a recorder while the past is handed over to it, and passes on what came."""
+
+    def __init__(self) -> None:
+        self._calls: list[Callable[[Recorder], None]] = []
+
+    def sample(self, arrival: int, sample: Sample) -> None:
+        self._calls.append(lambda recorder: recorder.sample(arrival, sample))
+
+    def evaluated(self, arrival: int, judgement: Judgement) -> None:
+        self._calls.append(lambda recorder: recorder.evaluated(arrival, judgement))
+
+    def mark(self, t_ns: int, kind: str, text: str) -> None:
+        self._calls.append(lambda recorder: recorder.mark(t_ns, kind, text))
+
+    def release(self, recorder: Recorder) -> None:
+        """Hand over all that was held, in order."""
+        for call in self._calls:
+            call(recorder)
+
+
 class Runtime:
     """Runs collectors, store, engine and recorder; a `LiveFeed` for screens.
 
@@ -82,6 +103,8 @@ class Runtime:
         self._recorder: Recorder | None = None
         self._recorded: RecordingStatus | None = None
         self._recorder_lock = threading.Lock()
+        self._tap: Recorder | Held | None = None
+        self._tap_lock = threading.Lock()
         self._evaluations: deque[tuple[int, Judgement]] = deque(maxlen=RECORD_PAST_S)
         self._started_ns = clock.monotonic_ns()
         context = Context(clock=clock, roots=roots, target=lambda: self._target, stats=self.stats)
@@ -173,10 +196,10 @@ class Runtime:
             self._target = self._find_target(self.roots, self._root_process)
 
     def _ingest(self, sample: Sample) -> None:
-        arrival = self.store.ingest(sample)
-        recorder = self._recorder
-        if recorder is not None:
-            recorder.sample(arrival, sample)
+        with self._tap_lock:
+            arrival = self.store.ingest(sample)
+            if self._tap is not None:
+                self._tap.sample(arrival, sample)
 
     def _judge(self) -> None:
         self._ingest(self._health_sample())
@@ -184,10 +207,10 @@ class Runtime:
         judgement = self.engine.evaluate(self.store.view(before_ns))
         self.stats.engine_s = (self.clock.monotonic_ns() - before_ns) / NS_PER_S
         self._judgement = judgement
-        self._evaluations.append((self.store.arrivals, judgement))
-        recorder = self._recorder
-        if recorder is not None:
-            recorder.evaluated(self.store.arrivals, judgement)
+        with self._tap_lock:
+            self._evaluations.append((self.store.arrivals, judgement))
+            if self._tap is not None:
+                self._tap.evaluated(self.store.arrivals, judgement)
         self._generation += 1
         self._snapshot = self._picture()
         with self._changed:
@@ -253,10 +276,10 @@ class Runtime:
         self._find_target = TargetFinder()
         self._root_process = root
         self.engine = Engine(limits=self.limits)
-        recorder = self._recorder
-        if recorder is not None:
-            # Whoever judges the recording again begins anew here, as this run does.
-            recorder.mark(self.clock.monotonic_ns(), "attach", f"pid {pid}")
+        with self._tap_lock:
+            if self._tap is not None:
+                # Whoever judges the recording again begins anew here, as this run does.
+                self._tap.mark(self.clock.monotonic_ns(), "attach", f"pid {pid}")
 
     def start_recording(self, path: str) -> None:
         """Record to `path`, beginning with what the rings still hold. Raises OSError."""
@@ -266,15 +289,29 @@ class Runtime:
             if self._recorder is not None:
                 raise OSError(f"already recording to {self._recorder.status().path}")
             recorder = self._recorder_factory(path, self)
-            since_ns = self.clock.monotonic_ns() - RECORD_PAST_S * NS_PER_S
-            judged = deque(self._evaluations)
-            for arrival, sample in self.store.recent(since_ns):
-                while judged and judged[0][0] < arrival:
-                    recorder.evaluated(*judged.popleft())
-                recorder.sample(arrival, sample)
-            for arrival, judgement in judged:
-                recorder.evaluated(arrival, judgement)
-            self._recorder = recorder
+            # The past takes a while to hand over, and sampling must not wait: what comes meanwhile
+            # is held, from a moment at which no sample is half taken in.
+            held = Held()
+            with self._tap_lock:
+                self._tap, upto = held, self.store.arrivals
+                judged = [item for item in self._evaluations if item[0] <= upto]
+            self._hand_past_over(recorder, upto, deque(judged))
+            with self._tap_lock:
+                held.release(recorder)
+                self._tap = self._recorder = recorder
+
+    def _hand_past_over(
+        self, recorder: Recorder, upto: int, judged: deque[tuple[int, Judgement]]
+    ) -> None:
+        since_ns = self.clock.monotonic_ns() - RECORD_PAST_S * NS_PER_S
+        for arrival, sample in self.store.recent(since_ns):
+            if arrival > upto:
+                break
+            while judged and judged[0][0] < arrival:
+                recorder.evaluated(*judged.popleft())
+            recorder.sample(arrival, sample)
+        for arrival, judgement in judged:
+            recorder.evaluated(arrival, judgement)
 
     def stop_recording(self) -> str:
         """Close the recording and return its path. Raises OSError where an error ended it."""
@@ -292,8 +329,8 @@ class Runtime:
         return recorder.status() if recorder is not None else self._recorded
 
     def _close_recorder(self) -> RecordingStatus | None:
-        with self._recorder_lock:
-            recorder, self._recorder = self._recorder, None
+        with self._recorder_lock, self._tap_lock:
+            recorder, self._recorder, self._tap = self._recorder, None, None
         if recorder is None:
             return None
         recorder.close(STOP_WAIT_S)

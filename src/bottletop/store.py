@@ -167,10 +167,13 @@ class Store:
                     self._trend(state, row, metric)
 
     def recent(self, since_ns: int) -> list[tuple[int, Sample]]:
-        """Samples read after `since_ns`, whole and in arrival order, as a recording wants them."""
+        """Samples read after `since_ns`, whole and in arrival order, as a recording wants them.
+
+        May be called while another thread adds samples; one being added just then may lack rows.
+        """
         rows: dict[int, list[Row]] = {}
-        for state in self._tables.values():
-            for ring in state.rings.values():
+        for state in list(self._tables.values()):
+            for ring in list(state.rings.values()):
                 for arrival, row in ring.rows(since_ns - RECENT_SLACK_NS):
                     rows.setdefault(arrival, []).append(row)
         return [
