@@ -73,7 +73,7 @@ def main() -> None:
             tree = make_tree(Path(folder))
             programs = {
                 "bottletop": [sys.executable, "-m", "bottletop", "--root", str(tree)],
-                "nvitop": [str(Path(sys.executable).with_name("nvitop")), "--monitor", "full"],
+                "nvitop": [str(Path(sys.executable).with_name("nvitop")), "--monitor", "auto"],
             }
             for name, command in programs.items():
                 if arguments.only not in (None, name):
@@ -84,7 +84,7 @@ def main() -> None:
                 measured = measure(
                     command,
                     run_s=arguments.seconds,
-                    keys=keys,
+                    keys=keys if name == "bottletop" else None,
                     env={**env, **AS_INSTALLED, "HOME": folder},
                     expect=r"H100",
                 )
