@@ -3,11 +3,14 @@
     python bench/probe_bench.py [--pairs 30] [--run-s 0.4] [--json FILE]
 
 Cost of a span: the fastest of many short loops, an empty loop taken off, under every CPython that
-is found. Effect: each pair starts one program twice, with the probe on and its stages collected
-once a second, and with `BOTTLETOP_PROBE=0` and unwatched. Both do the same fixed work in short
-turns, so that a machine that slows down slows both down; who begins changes from turn to turn and
-from pair to pair. They are new processes in each pair, since where a process's memory happens to
-lie makes it a few percent faster or slower. Where rights allow they run on one core before
+is found; and the median of single spans with a millisecond of other work before each, which finds
+the caches as that work and the neighbours on the host left them.
+
+Effect: each pair is one new process that does the same fixed work twice, in short turns: with the
+probe on and its stages collected once a second, and with stages that do nothing, unwatched. Who
+begins changes from turn to turn and from pair to pair, so that a machine that slows down slows both
+down. One process does both, since where a program's memory happens to lie makes it a few percent
+faster or slower, which is more than what is to be measured. Where rights allow it runs before
 everything else (SCHED_FIFO), so that what else the machine does counts for little.
 
 Budgets: 1 us enabled, 0.1 us disabled; the 95 % interval of the ratio includes 1 with a half-width
@@ -44,10 +47,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 COLLECT_EVERY_S = 1.0
-REQUESTS_A_TURN = 2
 
 SPANS = r"""
-import json, sys, timeit
+import json, statistics, sys, timeit
 import asyncio  # as in a server: then the probe must ask for a running loop at each span
 from bottletop.probe import stage
 @stage("call")
@@ -80,7 +82,19 @@ for turn in range(int(sys.argv[1])):
     took = timeit.timeit(lambda: loop.run_until_complete(tasks(N)), number=1) / N * 1e9
     best["task"] = min(took, best.get("task", took))
 loop.close()
+def grind(n):
+    x = 0
+    for i in range(n): x = (x * 31 + i) % 1000003
+def one(): spans(1)
+def none(): empty(1)
+apart = {one: [], none: []}
+for turn in range(int(sys.argv[1])):
+    for f in apart:
+        grind(15000)
+        apart[f].append(timeit.timeit(f, number=1) * 1e9)
+between = [statistics.median(apart[f]) for f in (one, none)]
 print(json.dumps({
+    "span_among_work": between[0] - between[1],
     "span": best["spans"] - best["empty"],
     "nested_pair": best["nested"] - best["empty"],
     "decorated_call": best["calls"] - best["plain_calls"],
@@ -97,23 +111,26 @@ print(time.perf_counter() - began)
 
 WORK = r"""
 import sys, time
+import bottletop.probe as probe
 from bottletop.probe import stage
+def nothing(name):
+    return probe._OFF  # what stage() returns when the probe is off
 def grind(n):
     x = 0
     for i in range(n):
         x = (x * 31 + i) % 1000003
     return x
-def requests(count):
-    for _ in range(count):
-        with stage("request"):
-            with stage("preprocess"): grind(20000)
-            with stage("tokenise"): grind(8000)
-            with stage("forward"): grind(30000)
-            with stage("postprocess"): grind(4000)
-requests(5)
+def request(stage):
+    with stage("request"):
+        with stage("preprocess"): grind(200000)
+        with stage("tokenise"): grind(80000)
+        with stage("forward"): grind(300000)
+        with stage("postprocess"): grind(40000)
+request(stage), request(nothing)
 for line in sys.stdin:
+    which = stage if line == "probed\n" else nothing
     began, cpu = time.perf_counter(), time.process_time()
-    requests(int(line))
+    request(which)
     print(time.perf_counter() - began, time.process_time() - cpu, flush=True)
 """
 
@@ -148,19 +165,19 @@ def span_costs(python: Interpreter, turns: int) -> dict[str, float]:
 
 
 class Worker:
-    """One copy of the program, waiting for work."""
+    """The program, waiting for work."""
 
-    def __init__(self, **env: str) -> None:
+    def __init__(self) -> None:
         self._child = subprocess.Popen(
             [OWN.path, "-c", WORK],
-            env=environment(**env),
+            env=environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
         self.pid = self._child.pid
         self.first_in_line = self._put_first()
-        self.run(1)  # it has started, and its probe is there to be found
+        self.run(probed=False)  # it has started, and its probe is there to be found
 
     def _put_first(self) -> bool:
         """Before everything else on the last core that we may use; False without the right."""
@@ -171,11 +188,11 @@ class Worker:
             return False
         return True
 
-    def run(self, requests: int) -> tuple[float, float]:
-        """Do `requests`; wall and CPU seconds."""
+    def run(self, *, probed: bool) -> tuple[float, float]:
+        """Serve one request; wall and CPU seconds."""
         assert self._child.stdin is not None
         assert self._child.stdout is not None
-        self._child.stdin.write(f"{requests}\n")
+        self._child.stdin.write("probed\n" if probed else "plain\n")
         self._child.stdin.flush()
         wall, cpu = self._child.stdout.readline().split()
         return float(wall), float(cpu)
@@ -222,35 +239,33 @@ class Watching:
 
 def pair(requests: int, *, probed_first: bool) -> tuple[float, float]:
     """Logarithms of the ratio watched to unwatched, of wall and CPU time."""
-    plain, probed = Worker(BOTTLETOP_PROBE="0"), Worker()
-    watching = Watching(probed.pid)
+    worker = Worker()
+    watching = Watching(worker.pid)
+    spent = {True: [0.0, 0.0], False: [0.0, 0.0]}
     try:
-        spent = {plain: [0.0, 0.0], probed: [0.0, 0.0]}
-        order = (probed, plain, plain, probed) if probed_first else (plain, probed, probed, plain)
-        turns = max(1, round(requests / (2 * REQUESTS_A_TURN)))
-        for worker in order * turns:
-            if worker is probed:
-                took = watching.during(lambda: probed.run(REQUESTS_A_TURN))
+        for turn in range(2 * requests):
+            probed = (turn % 4 in (0, 3)) is probed_first
+            if probed:
+                took = watching.during(lambda: worker.run(probed=True))
             else:
-                took = plain.run(REQUESTS_A_TURN)
-            spent[worker] = [
-                so_far + more for so_far, more in zip(spent[worker], took, strict=True)
+                took = worker.run(probed=False)
+            spent[probed] = [
+                so_far + more for so_far, more in zip(spent[probed], took, strict=True)
             ]
         assert watching.rows, "nothing was collected"
     finally:
         watching.end()
-        plain.end()
-        probed.end()
-    wall, cpu = (math.log(spent[probed][index] / spent[plain][index]) for index in (0, 1))
+        worker.end()
+    wall, cpu = (math.log(spent[True][index] / spent[False][index]) for index in (0, 1))
     return wall, cpu
 
 
 def effect(pairs: int, run_s: float) -> dict[str, float]:
     """Ratio of watched to unwatched time of the same work, with its 95 % interval."""
-    trial = Worker(BOTTLETOP_PROBE="0")
-    once_s = min(trial.run(20)[0] for _ in range(3)) / 20
+    trial = Worker()
+    once_s = min(trial.run(probed=False)[0] for _ in range(5))
     trial.end()
-    requests = max(2, round(run_s / once_s))
+    requests = max(2, 2 * round(run_s / once_s / 2))
     logs = [pair(requests, probed_first=bool(number % 2)) for number in range(pairs)]
     return {
         "pairs": pairs,
@@ -294,7 +309,8 @@ def main() -> int:
     for python in () if options.no_spans else INTERPRETERS:
         costs = found[f"python {python}"] = span_costs(python, options.turns)
         print(
-            f"Python {python!s:4}  span {costs['span_ns']:5.0f} ns  in a task "
+            f"Python {python!s:4}  span {costs['span_ns']:5.0f} ns, among other work "
+            f"{costs['span_among_work_ns']:5.0f} ns  in a task "
             f"{costs['span_in_task_ns']:5.0f} ns  nested pair {costs['nested_pair_ns']:5.0f} ns  "
             f"decorator {costs['decorated_call_ns']:5.0f} ns  off {costs['disabled_span_ns']:4.0f} "
             f"ns, decorator {costs['disabled_decorated_call_ns']:3.0f} ns  import "
