@@ -1,17 +1,18 @@
 """What the stage probe costs: a span, an import, and its effect on a program that is watched.
 
-    python bench/probe_bench.py [--pairs 30] [--run-s 0.4] [--json FILE]
+    python bench/probe_bench.py [--pairs 40] [--run-s 0.4] [--json FILE]
 
 Cost of a span: the fastest of many short loops, an empty loop taken off, under every CPython that
 is found; and the median of single spans with a millisecond of other work before each, which finds
 the caches as that work and the neighbours on the host left them.
 
-Effect: each pair is one new process that does the same fixed work twice, in short turns: with the
-probe on and its stages collected once a second, and with stages that do nothing, unwatched. Who
-begins changes from turn to turn and from pair to pair, so that a machine that slows down slows both
-down. One process does both, since where a program's memory happens to lie makes it a few percent
-faster or slower, which is more than what is to be measured. Where rights allow it runs before
-everything else (SCHED_FIFO), so that what else the machine does counts for little.
+Effect: each pair is one new process that does the same fixed work twice, in turns of one request
+(some 7 ms of work in two nested stages): with the probe on and its stages collected once a second,
+and with stages that do nothing, unwatched. Who begins changes from turn to turn and from pair to
+pair, so that a machine that slows down slows both down; longer turns measured the machine. One
+process does both, since where a program's memory happens to lie makes it a few percent faster or
+slower, which is more than what is to be measured. Where rights allow it runs before everything else
+(SCHED_FIFO), so that what else the machine does counts for little.
 
 Budgets: 1 us enabled, 0.1 us disabled; the 95 % interval of the ratio includes 1 with a half-width
 of 1 % or less.
@@ -122,10 +123,7 @@ def grind(n):
     return x
 def request(stage):
     with stage("request"):
-        with stage("preprocess"): grind(200000)
-        with stage("tokenise"): grind(80000)
-        with stage("forward"): grind(300000)
-        with stage("postprocess"): grind(40000)
+        with stage("forward"): grind(100000)
 request(stage), request(nothing)
 for line in sys.stdin:
     which = stage if line == "probed\n" else nothing
@@ -270,7 +268,7 @@ def effect(pairs: int, run_s: float) -> dict[str, float]:
     return {
         "pairs": pairs,
         "requests_a_run": requests,
-        "spans_per_s": 5 / once_s,
+        "spans_per_s": 2 / once_s,
         "first_in_line": trial.first_in_line,
         **_interval("wall", [wall for wall, _ in logs]),
         **_interval("cpu", [cpu for _, cpu in logs]),
@@ -299,7 +297,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--pairs", type=int, default=30)
+    parser.add_argument("--pairs", type=int, default=40)
     parser.add_argument("--run-s", type=float, default=0.4)
     parser.add_argument("--no-spans", action="store_true", help="measure the effect alone")
     parser.add_argument("--turns", type=int, default=300, help="short loops per figure")
