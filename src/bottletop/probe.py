@@ -453,7 +453,8 @@ def _slot(region: _Region, words: memoryview, stage_index: int, name: str) -> Sl
     count_words = words[_COUNTS:_SUMS]
     sum_words = words[_SUMS:]
     nested = longest = saved = special = 0
-    kept = False
+    kept = loops = False
+    running_loop: Any = None
     frame: Frame = []
     own_frame: Frame = []
     modules = sys.modules
@@ -467,7 +468,9 @@ def _slot(region: _Region, words: memoryview, stage_index: int, name: str) -> Sl
             if slot[0] != 1:
                 return enter_kept()
             outer = context_frame()
-            if outer is not None or ("asyncio" in modules and running_loop() is not None):
+            if outer is not None or (
+                running_loop() is not None if loops else "asyncio" in modules and first_look()
+            ):
                 # Tasks of one thread interleave: what is nested in what, their contexts know.
                 while outer is not None and outer[_DONE]:
                     outer = outer[_OUTER]
@@ -526,14 +529,12 @@ def _slot(region: _Region, words: memoryview, stage_index: int, name: str) -> Sl
             words[1] = slot[0] = 0
             _failed(error)
 
-    def running_loop() -> object:
-        """The first look replaces itself; while asyncio is being imported there is no loop."""
-        nonlocal running_loop
-        found = getattr(modules["asyncio"], "_get_running_loop", None)
-        if found is None:
-            return None
-        running_loop = found
-        return found()
+    def first_look() -> bool:
+        """asyncio is there: does it run in this thread? While it is being imported it does not."""
+        nonlocal loops, running_loop
+        running_loop = getattr(modules["asyncio"], "_get_running_loop", None)
+        loops = running_loop is not None
+        return loops and running_loop() is not None
 
     def leave_specially(spent: int) -> int | None:
         """Return the ns spent in nested stages, or None when this was another slot's pass.
