@@ -47,10 +47,6 @@ class ManualClock:
         self._mono_ns += step_ns
         self._wall_ns += step_ns
 
-    def step_wall(self, seconds: float) -> None:
-        """Step the wall clock alone, as a time server may."""
-        self._wall_ns += round(seconds * NS_PER_S)
-
     def seek(self, mono_ns: int, wall_ns: int) -> None:
         """Set both clocks; replay uses it, so it may go back."""
         self._mono_ns, self._wall_ns = mono_ns, wall_ns

@@ -50,10 +50,6 @@ class KeyBar(Canvas):
         self._said = None
         self.redraw()
 
-    @property
-    def saying(self) -> str:
-        return self._said[0] if self._said else ""
-
     def lines(self, width: int, height: int) -> Sequence[Line]:
         del height
         if self._said is not None:

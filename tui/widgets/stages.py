@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from bottletop.tui.reading import Reading, StagePicture, TargetPicture
 
 NAME_WIDTH = 16
-MIN_FLOW = 12
 
 COLUMNS = (("mean", 9), ("share", 6), ("p95", 9), ("calls/s", 8), ("in flight", 10))
 """Heads and widths at the right; the last ones are left out first."""

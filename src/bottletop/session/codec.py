@@ -45,8 +45,6 @@ STEPS, RAW, SPECIAL, MIXED = range(4)
     MIXED, m, place, number, ... (m pairs), then the other values as STEPS or RAW
 """
 
-STEP_LIMIT = 1 << 62
-"""Steps are used for numbers below it, so that no difference needs more than 64 bits."""
 WIDE_LOW, WIDE_HIGH = -(1 << 63), (1 << 64) - 1
 """The integers that MessagePack can hold."""
 
