@@ -7,7 +7,7 @@ encoding is not UTF-8 shows neither.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -56,7 +56,6 @@ class Glyphs:
     paused: str
     head: str
     """Where a replay stands on its track."""
-    ellipsis: str
     severity: Mapping[Severity, str]
     state: Mapping[VerdictState, str]
     charset: str = ""
@@ -123,34 +122,17 @@ BRAILLE = Glyphs(
     playing="▶",
     paused="‖",
     head="●",
-    ellipsis="…",
     severity=_SIGNS,
     state=_STATES,
 )
 
-BLOCKS = Glyphs(
+BLOCKS = replace(
+    BRAILLE,
     name="blocks",
-    levels=BRAILLE.levels,
-    eighths=BRAILLE.eighths,
-    meter=BRAILLE.meter,
-    track="─",
     samples_a_cell=1,
-    rule="─",
-    edge="▌",
-    dot="·",
-    gap=" ",
     cycle=("~", "└", "─", "┘"),
-    held="▼",
-    pointer="▲",
     cursor=">",
-    arrow="→",
-    recording="●",
     playing="►",
-    paused="‖",
-    head="●",
-    ellipsis="…",
-    severity=_SIGNS,
-    state=_STATES,
 )
 
 CONSOLE = Glyphs(
@@ -173,7 +155,6 @@ CONSOLE = Glyphs(
     playing=">",
     paused="=",
     head="█",
-    ellipsis="~",
     severity={Severity.INFO: "i", Severity.ADVICE: "+", Severity.WARN: "!", Severity.CRIT: "X"},
     state={
         VerdictState.BOTTLENECK: "!",
@@ -206,7 +187,6 @@ ASCII = Glyphs(
     playing=">",
     paused="=",
     head="o",
-    ellipsis="~",
     severity=CONSOLE.severity,
     state=CONSOLE.state,
     charset="ascii",
