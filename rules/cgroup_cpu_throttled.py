@@ -8,17 +8,12 @@ from bottletop.model import Confidence, Severity
 from bottletop.rules import budget
 from bottletop.rules.base import Answer, Fires, KofN, Quiet, Role, Rule, Threshold, evidence
 from bottletop.rules.budget import GapBudget, gap_budget
-from bottletop.rules.entities import (
-    NOTHING_ATTACHED,
-    gpu_names,
-    pct,
-    target_gpus,
-    target_pids,
-)
+from bottletop.rules.entities import NOTHING_ATTACHED, gpu_names, target_gpus, target_pids
 from bottletop.rules.load import util_samples
 from bottletop.rules.quota import Quota, tightest_quota
 from bottletop.store import Missing
 from bottletop.tables import Cgroup, Gpu, Process
+from bottletop.units import percent_text as pct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from bottletop.rules.base import evidence
 from bottletop.rules.load import load
 from bottletop.store import Missing
 from bottletop.tables import Gpu
 
 if TYPE_CHECKING:
-    from bottletop.model import Metric
+    from bottletop.model import Evidence, Metric
     from bottletop.store import View
 
 BUSY_PCT = 50.0
@@ -60,6 +61,17 @@ class Clock(NamedTuple):
     def lost_gpu_s_per_s(self) -> float:
         """GPU-seconds lost a second to the low clock."""
         return self.busy * self.deficit
+
+
+def deficit_evidence(clock: Clock, gpu: str, allowed: float, span_s: float) -> Evidence:
+    """The mean clock, held against the reference less the deficit that is allowed."""
+    return evidence(
+        Gpu.sm_clock_mhz,
+        gpu,
+        round(clock.mean_mhz),
+        threshold=round(clock.reference_mhz * (1 - allowed)),
+        span_s=span_s,
+    )
 
 
 def busy_reads(view: View, gpu: str, metric: Metric, span_s: float) -> list[float]:

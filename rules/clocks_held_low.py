@@ -8,10 +8,11 @@ from bottletop.model import Severity
 from bottletop.rules import clocks, load
 from bottletop.rules.base import Answer, Fires, KofN, Quiet, Role, Rule, Threshold, evidence
 from bottletop.rules.clocks import HELD_BITS, HW_SLOWDOWN, LIMITERS, bit_share, limited_share
-from bottletop.rules.entities import gpu_name, pct
+from bottletop.rules.entities import gpu_name
 from bottletop.store import Missing
 from bottletop.tables import Gpu
 from bottletop.tables.gpu import clock_event_text
+from bottletop.units import percent_text as pct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -132,13 +133,7 @@ class ClocksHeldLow(Rule):
         self, view: View, key: str, clock: clocks.Clock, limits: Mapping[str, float]
     ) -> tuple[Evidence, ...]:
         items = [
-            evidence(
-                Gpu.sm_clock_mhz,
-                key,
-                round(clock.mean_mhz),
-                threshold=round(clock.reference_mhz * (1 - limits["clock"])),
-                span_s=self.window_s,
-            ),
+            clocks.deficit_evidence(clock, key, limits["clock"], self.window_s),
             evidence(Gpu.util_pct, key, round(100 * clock.busy, 1), span_s=self.window_s),
         ]
         for metric in (Gpu.mem_clock_mhz, Gpu.pstate):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from bottletop.model import NS_PER_S
+from bottletop.stages import own_part
 from bottletop.tables import Stage
 
 if TYPE_CHECKING:
@@ -217,11 +218,11 @@ def _use(view: View, key: str, siblings: list[str], span_s: float) -> StageUse |
     inclusive = _grown(view.series(Stage.inclusive_ns, key, span_s).values)
     if grown is None or inclusive is None:
         return None
-    own_part = _own_part(view, key, grown, inclusive)
+    inside = own_part(view, key, grown, inclusive)
     occupied = _grown(view.series(Stage.occupied_ns, key, span_s).values)
     if occupied is None:
         occupied = inclusive
-    inside_ns = occupied * (1.0 if own_part is None else own_part)
+    inside_ns = occupied * (1.0 if inside is None else inside)
     seconds = (times[-1] - times[0]) / NS_PER_S
     calls = _grown(view.series(Stage.calls, key, span_s).values) or 0.0
     name = view.text(Stage.stage, key)
@@ -234,20 +235,9 @@ def _use(view: View, key: str, siblings: list[str], span_s: float) -> StageUse |
         calls=calls,
         mean_s=inclusive / NS_PER_S / calls if calls else None,
         span_s=seconds,
-        leaf=own_part is None or own_part >= 0.5,
-        never_ended=own_part is None,
+        leaf=inside is None or inside >= 0.5,
+        never_ended=inside is None,
     )
-
-
-def _own_part(view: View, key: str, own: float, inclusive: float) -> float | None:
-    """Part of a stage's time that is not in nested ones, from the window or, where no pass ended in
-    it, from all that ever ended; None when none did."""
-    if inclusive <= 0:
-        last_own, last_inclusive = view.last(Stage.self_ns, key), view.last(Stage.inclusive_ns, key)
-        if not isinstance(last_own, (int, float)) or not isinstance(last_inclusive, (int, float)):
-            return None
-        own, inclusive = last_own, last_inclusive
-    return min(1.0, own / inclusive) if inclusive > 0 else None
 
 
 def _grown(values: Sequence[float]) -> float | None:

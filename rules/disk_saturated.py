@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from bottletop.model import Severity
 from bottletop.rules.base import Answer, Fires, KofN, Quiet, Role, Rule, Threshold, evidence
-from bottletop.rules.entities import pct
 from bottletop.store import Missing
 from bottletop.tables import Disk, Process
 from bottletop.units import bytes_text
+from bottletop.units import percent_text as pct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import textwrap
 from typing import TYPE_CHECKING
 
 from bottletop.rules import RULES
+from bottletop.text import wrap
 
 if TYPE_CHECKING:
     from bottletop.rules.base import Rule
@@ -77,14 +77,7 @@ def explain(code: str, width: int = WIDTH) -> str | None:
 
 
 def _indented(text: str, width: int, hang: int | None = None) -> str:
-    return textwrap.fill(
-        text,
-        width,
-        initial_indent="  ",
-        subsequent_indent="  " if hang is None else " " * hang,
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
+    return wrap(text, width, "  ", "  " if hang is None else " " * hang)
 
 
 def _settings(rule: Rule) -> list[str]:

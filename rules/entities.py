@@ -29,11 +29,6 @@ NEEDS: tuple[Metric, ...] = (
 NOTHING_ATTACHED = "attach to a PID to see why"
 
 
-def pct(share: float) -> str:
-    """A share of 0 to 1 as people write it."""
-    return f"{round(share * 100)} %"
-
-
 def gpu_name(view: View, key: str) -> str:
     """ "GPU 0", or the UUID where the index cannot be read."""
     index = view.last(Gpu.index, key)

@@ -8,9 +8,10 @@ from bottletop.model import Absent, Confidence, Severity
 from bottletop.rules import load
 from bottletop.rules.base import Answer, Fires, KofN, Quiet, Role, Rule, Threshold, evidence
 from bottletop.rules.entities import NEEDS as ENTITY_NEEDS
-from bottletop.rules.entities import gpu_name, gpu_rows, pct, target_gpus, target_pids
+from bottletop.rules.entities import gpu_name, gpu_rows, target_gpus, target_pids
 from bottletop.store import Missing
 from bottletop.tables import Gpu, GpuProcess
+from bottletop.units import percent_text as pct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,8 +8,9 @@ from bottletop.model import Confidence, Severity
 from bottletop.rules import budget, load
 from bottletop.rules.base import Answer, Fires, KofN, Quiet, Role, Rule, Threshold, evidence
 from bottletop.rules.budget import GapBudget, gap_budget
-from bottletop.rules.entities import gpu_name, pct, target_gpus, target_pids
+from bottletop.rules.entities import gpu_name, target_gpus, target_pids
 from bottletop.tables import Gpu, GpuUtilSample, Stage
+from bottletop.units import percent_text as pct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from bottletop.rules import budget
 from bottletop.rules.base import Threshold, evidence
 from bottletop.rules.demand import StageKind
-from bottletop.rules.entities import gpu_name, pct, thread_name
+from bottletop.rules.entities import gpu_name, thread_name
 from bottletop.rules.starvation import (
     LOST,
     LOST_CRIT,
@@ -18,6 +18,7 @@ from bottletop.rules.starvation import (
 )
 from bottletop.store import Missing
 from bottletop.tables import HotThread, Thread
+from bottletop.units import percent_text as pct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

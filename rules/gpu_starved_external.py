@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 from bottletop.rules import budget
 from bottletop.rules.base import KofN, Threshold
 from bottletop.rules.demand import StageKind
-from bottletop.rules.entities import gpu_name, pct
+from bottletop.rules.entities import gpu_name
 from bottletop.rules.starvation import LOST, LOST_CRIT, LOST_NEAR, Starvation, stage_evidence
+from bottletop.units import percent_text as pct
 from bottletop.units import seconds_text
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from bottletop.rules import budget
 from bottletop.rules.activity import moves_data, slow_blocked
 from bottletop.rules.base import Threshold, evidence
 from bottletop.rules.demand import StageKind
-from bottletop.rules.entities import gpu_name, pct
+from bottletop.rules.entities import gpu_name
 from bottletop.rules.starvation import (
     LOST,
     LOST_CRIT,
@@ -20,6 +20,7 @@ from bottletop.rules.starvation import (
 from bottletop.store import Missing
 from bottletop.tables import HotThread, Process, Psi
 from bottletop.units import bytes_text
+from bottletop.units import percent_text as pct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,10 +8,11 @@ from bottletop.model import Confidence, Severity
 from bottletop.rules import budget, load, sawtooth
 from bottletop.rules.base import Answer, Fires, Quiet, Role, Rule, Threshold, evidence
 from bottletop.rules.budget import gap_budget
-from bottletop.rules.entities import gpu_name, pct, target_gpus
+from bottletop.rules.entities import gpu_name, target_gpus
 from bottletop.rules.sawtooth import Sawtooth, gpu_sawtooth
 from bottletop.store import Missing
 from bottletop.tables import Gpu, GpuUtilSample
+from bottletop.units import percent_text as pct
 from bottletop.units import seconds_text
 
 if TYPE_CHECKING:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from bottletop.rules import budget
 from bottletop.rules.base import Threshold, evidence
-from bottletop.rules.entities import gpu_name, pct
+from bottletop.rules.entities import gpu_name
 from bottletop.rules.starvation import LOST, LOST_CRIT, LOST_NEAR, Starvation
 from bottletop.tables import Gpu
+from bottletop.units import percent_text as pct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from bottletop.model import Severity
 from bottletop.rules.base import Answer, Fires, Quiet, Role, Rule, Threshold, evidence
-from bottletop.rules.entities import pct
 from bottletop.store import Missing
 from bottletop.tables import Own
+from bottletop.units import percent_text as pct
 from bottletop.units import seconds_text
 
 if TYPE_CHECKING:

@@ -12,9 +12,10 @@ from bottletop.model import Severity
 from bottletop.rules import clocks, load
 from bottletop.rules.base import Answer, Fires, KofN, Quiet, Role, Rule, Threshold, evidence
 from bottletop.rules.clocks import POWER_BRAKE, bit_share, limited_share, loaded_clock, lost_to
-from bottletop.rules.entities import gpu_name, pct
+from bottletop.rules.entities import gpu_name
 from bottletop.store import Missing
 from bottletop.tables import Gpu
+from bottletop.units import percent_text as pct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

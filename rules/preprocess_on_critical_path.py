@@ -10,9 +10,10 @@ from bottletop.rules import load
 from bottletop.rules.base import Answer, Fires, KofN, Quiet, Role, Rule, Threshold, evidence
 from bottletop.rules.demand import Demand, StageKind, demand
 from bottletop.rules.entities import NEEDS as ENTITY_NEEDS
-from bottletop.rules.entities import NOTHING_ATTACHED, pct, target_gpus, target_pids
+from bottletop.rules.entities import NOTHING_ATTACHED, target_gpus, target_pids
 from bottletop.store import Missing
 from bottletop.tables import Gpu, Process, Stage
+from bottletop.units import percent_text as pct
 from bottletop.units import seconds_text
 
 if TYPE_CHECKING:

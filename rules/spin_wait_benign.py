@@ -10,8 +10,9 @@ from bottletop.rules import load
 from bottletop.rules.activity import busiest_thread
 from bottletop.rules.base import Answer, Fires, Quiet, Role, Rule, Threshold, evidence
 from bottletop.rules.entities import NEEDS as ENTITY_NEEDS
-from bottletop.rules.entities import gpu_name, pct, target_gpus, thread_name
+from bottletop.rules.entities import gpu_name, target_gpus, thread_name
 from bottletop.tables import Gpu, GpuUtilSample, HotThread
+from bottletop.units import percent_text as pct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

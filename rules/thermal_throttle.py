@@ -8,9 +8,10 @@ from bottletop.model import Absent, Severity
 from bottletop.rules import clocks, load
 from bottletop.rules.base import Answer, Fires, KofN, Quiet, Role, Rule, Threshold, evidence
 from bottletop.rules.clocks import limited_share, loaded_clock, lost_to
-from bottletop.rules.entities import gpu_name, pct
+from bottletop.rules.entities import gpu_name
 from bottletop.store import Missing
 from bottletop.tables import Gpu
+from bottletop.units import percent_text as pct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -105,13 +106,7 @@ class ThermalThrottle(Rule):
                 threshold=100 * limits["time"],
                 span_s=self.window_s,
             ),
-            evidence(
-                Gpu.sm_clock_mhz,
-                key,
-                round(clock.mean_mhz),
-                threshold=round(clock.reference_mhz * (1 - limits["clock"])),
-                span_s=self.window_s,
-            ),
+            clocks.deficit_evidence(clock, key, limits["clock"], self.window_s),
         ]
         for metric in (Gpu.temp_c, Gpu.temp_mem_c):
             value = view.last(metric, key)

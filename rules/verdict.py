@@ -18,11 +18,12 @@ from bottletop.model import Cause, Confidence, Verdict, VerdictState
 from bottletop.rules import budget as budget_
 from bottletop.rules.budget import gap_budget
 from bottletop.rules.demand import StageKind, demand
-from bottletop.rules.entities import NOTHING_ATTACHED, gpu_names, pct, target_gpus, target_pids
+from bottletop.rules.entities import NOTHING_ATTACHED, gpu_names, target_gpus, target_pids
 from bottletop.rules.load import load
 from bottletop.rules.quota import tightest_quota
 from bottletop.store import Missing
 from bottletop.tables import Gpu
+from bottletop.units import percent_text as pct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

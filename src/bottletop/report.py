@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import textwrap
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from bottletop.model import NS_PER_S, Severity, SourceState
 from bottletop.stages import StageStat, stage_stats
 from bottletop.tables import Gpu, Process
-from bottletop.text import fit
+from bottletop.text import fit, wrap
 from bottletop.units import MISSING, seconds_text, value_text
 
 if TYPE_CHECKING:
@@ -234,14 +233,7 @@ def _evidence_text(item: Evidence, scope: str) -> str:
 def _wrapped(lead: str, content: str, width: int, indent: int | None = None) -> str:
     """`content` after `lead`, later lines indented under it (or by `indent`)."""
     under = " " * (len(lead) if indent is None else indent)
-    return textwrap.fill(
-        content,
-        width,
-        initial_indent=lead,
-        subsequent_indent=under,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return wrap(content, width, lead, under)
 
 
 def _missing(watch: Watch, width: int) -> str:

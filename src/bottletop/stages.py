@@ -121,15 +121,19 @@ def _use(view: View, key: str, span_s: float) -> tuple[_Use, float] | None:
         calls=calls.amount,
         inclusive_s=inclusive.amount / NS_PER_S,
         occupied_s=occupied.amount / NS_PER_S,
-        own_part=_own_part(view, key, own.amount, inclusive.amount),
+        own_part=own_part(view, key, own.amount, inclusive.amount),
         in_flight=int(in_flight) if isinstance(in_flight, (int, float)) else None,
         age_s=age_ns / NS_PER_S if isinstance(age_ns, (int, float)) else 0.0,
     )
     return use, occupied.span_s
 
 
-def _own_part(view: View, key: str, own_ns: float, inclusive_ns: float) -> float | None:
-    """Of the passes that ended in the window, else of all that ever ended."""
+def own_part(view: View, key: str, own_ns: float, inclusive_ns: float) -> float | None:
+    """Part of a stage's time that is not in nested ones.
+
+    From what grew in the window or, where no pass ended in it, from all that ever ended; None when
+    none did.
+    """
     if inclusive_ns <= 0:
         own, inclusive = view.last(Stage.self_ns, key), view.last(Stage.inclusive_ns, key)
         if not isinstance(own, (int, float)) or not isinstance(inclusive, (int, float)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 import unicodedata
 
 # C0 and C1 controls, DEL, bidirectional controls, zero-width and line separators, and surrogates
@@ -48,6 +49,21 @@ def words(value: str) -> list[str]:
         else:
             found.append(word)
     return found
+
+
+def wrap(content: str, width: int, lead: str = "", under: str = "") -> str:
+    """`content` in lines of at most `width`, the first after `lead`, the others after `under`.
+
+    Words stay whole: a command that is cut cannot be copied.
+    """
+    return textwrap.fill(
+        content,
+        width,
+        initial_indent=lead,
+        subsequent_indent=under,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def cell_width(value: str) -> int:

@@ -51,7 +51,7 @@ def age_text(seconds: float) -> str:
 
 def percent_text(share: float | None) -> str:
     """A share of 0 to 1 as whole percent: `72 %`."""
-    return MISSING if share is None else f"{share * 100:.0f} %"
+    return MISSING if share is None else f"{round(share * 100)} %"
 
 
 def _three(value: float) -> str:
