@@ -92,6 +92,7 @@ def _drop_output() -> None:
 
 
 def _host(arguments: argparse.Namespace) -> int:
+    _require_tree(arguments.root)
     return _dashboard(None, arguments)
 
 
@@ -101,7 +102,6 @@ def _attach(arguments: argparse.Namespace) -> int:
 
 
 def _dashboard(root: ProcessId | None, arguments: argparse.Namespace) -> int:
-    _require_tree(arguments.root)
     _require_terminal("use `bottletop report` for text")
     return _show(_runtime(root_process=root, root_dir=arguments.root), arguments)
 
@@ -246,7 +246,7 @@ def _process_of(pid: int | None, root_dir: str | None) -> ProcessId | None:
     from bottletop.roots import Roots
 
     try:
-        return identify(Roots.under(root_dir) if root_dir else Roots(), pid)
+        return identify(Roots.of(root_dir), pid)
     except NotAttachable as error:
         raise Refusal(str(error), CANNOT_WATCH) from None
 
@@ -259,7 +259,7 @@ def _one_process(query: str, root_dir: str | None) -> ProcessId:
         found = _process_of(int(query), root_dir)
         assert found is not None
         return found
-    candidates = resolve(Roots.under(root_dir) if root_dir else Roots(), query)
+    candidates = resolve(Roots.of(root_dir), query)
     if not candidates:
         raise Refusal(f"no process matches {query!r}", CANNOT_WATCH)
     if len(candidates) == 1:

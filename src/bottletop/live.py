@@ -73,7 +73,7 @@ class LiveRun(TypedDict, total=False):
 def live_runtime(**run: Unpack[LiveRun]) -> Runtime:
     """A run on this host, or on a captured tree. Raises `ConfigError`."""
     root_dir = run.get("root_dir")
-    roots = Roots.under(root_dir) if root_dir else Roots()
+    roots = Roots.of(root_dir)
     return Runtime(
         clock=SystemClock(),
         roots=roots,

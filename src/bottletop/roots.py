@@ -33,6 +33,11 @@ class Roots:
             live=False,
         )
 
+    @classmethod
+    def of(cls, root: str | Path | None) -> Roots:
+        """This host, or the captured one under `root` where that is given."""
+        return cls.under(root) if root else cls()
+
 
 def read_bytes(path: str, limit: int = MAX_READ_BYTES) -> bytes:
     """Read a small kernel file whole, at most `limit` bytes. Raises OSError as open and read do.

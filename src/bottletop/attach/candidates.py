@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bottletop.attach.errors import NoSuchProcess, NotPermitted
-from bottletop.attach.tree import user_name
+from bottletop.attach.tree import argv_of, user_name
 from bottletop.linux import procfs
 from bottletop.linux.command import Command, describe
 from bottletop.model import ProcessId
@@ -63,7 +63,7 @@ def identify(roots: Roots, pid: int) -> ProcessId:
         raise NoSuchProcess(f"pid {pid} cannot be read: {clean(str(error), 120)}") from None
     if stat.state in "ZXx" and stat.threads <= 1:
         raise NoSuchProcess(f"pid {pid} has ended and only waits for its parent to notice (zombie)")
-    if _KTHREADD in (pid, stat.parent_pid) and not _argv(roots, pid):
+    if _KTHREADD in (pid, stat.parent_pid) and not argv_of(roots, pid):
         raise NoSuchProcess(f"pid {pid} is a kernel thread ({clean(stat.comm, 64)})")
     leader = _leader(roots, pid)
     if leader != pid:
@@ -168,7 +168,7 @@ def _candidate(roots: Roots, process: ProcessId) -> Candidate:
         stat = procfs.read_stat(roots, process.pid)
     except (OSError, ValueError):
         raise NoSuchProcess(f"pid {process.pid} has just ended") from None
-    command = describe(_argv(roots, process.pid), stat.comm)
+    command = describe(argv_of(roots, process.pid), stat.comm)
     return _make(stat, command, user_name(roots, process.pid), procfs.read_uptime_s(roots))
 
 
@@ -224,10 +224,3 @@ def _leader(roots: Roots, pid: int) -> int:
         return pid
     tgid = procfs.status_field(raw, b"Tgid") or b""
     return int(tgid) if tgid.isdigit() else pid
-
-
-def _argv(roots: Roots, pid: int) -> tuple[bytes, ...]:
-    try:
-        return procfs.read_argv(roots, pid)
-    except OSError:
-        return ()

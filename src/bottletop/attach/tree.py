@@ -139,7 +139,7 @@ class TargetFinder:
                 if parent is None and pid != root.pid:
                     parent = members.get(root)
                 identity = identify_role(
-                    _argv(roots, pid), stat.comm, parent.identity if parent else None
+                    argv_of(roots, pid), stat.comm, parent.identity if parent else None
                 )
                 member = _Member(identity, stat.comm, member.passes + 1 if member else 1)
             members[process] = member
@@ -170,7 +170,7 @@ class TargetFinder:
         stat = _stat(roots, parent_pid)
         if stat is None:
             return ""
-        parent = identify_role(_argv(roots, parent_pid), stat.comm, None)
+        parent = identify_role(argv_of(roots, parent_pid), stat.comm, None)
         if parent.role not in ("api-server", "server", "gateway"):
             return ""
         return (
@@ -221,7 +221,8 @@ def _stat(roots: Roots, pid: int) -> ProcStat | None:
         return None
 
 
-def _argv(roots: Roots, pid: int) -> tuple[bytes, ...]:
+def argv_of(roots: Roots, pid: int) -> tuple[bytes, ...]:
+    """Arguments of a process, none where it vanished or hides."""
     try:
         return procfs.read_argv(roots, pid)
     except OSError:
