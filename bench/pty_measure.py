@@ -20,6 +20,10 @@ import termios
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 SYNC_QUERY = b"\x1b[?2026$p"
@@ -45,19 +49,25 @@ class Measured:
         return statistics.quantiles(self.key_ms, n=10)[-1] if len(self.key_ms) > 1 else None
 
 
-def session_cpu_s(session: int) -> float:
-    """CPU seconds of a session: schedstat of live threads, ticks of the children they reaped."""
-    total = 0.0
+def session_processes(session: int) -> Iterator[tuple[str, list[str]]]:
+    """Pid and the fields of /proc/PID/stat from the state on, of each live process of a session."""
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
             continue
         with contextlib.suppress(OSError, IndexError):
             fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
-            if int(fields[3]) != session:
-                continue
-            total += (int(fields[13]) + int(fields[14])) * TICK_S
-            for task in os.listdir(f"/proc/{entry}/task"):
-                stat = Path(f"/proc/{entry}/task/{task}/schedstat").read_text()
+            if int(fields[3]) == session:
+                yield entry, fields
+
+
+def session_cpu_s(session: int) -> float:
+    """CPU seconds of a session: schedstat of live threads, ticks of the children they reaped."""
+    total = 0.0
+    for pid, fields in session_processes(session):
+        total += (int(fields[13]) + int(fields[14])) * TICK_S
+        with contextlib.suppress(OSError, IndexError):
+            for task in os.listdir(f"/proc/{pid}/task"):
+                stat = Path(f"/proc/{pid}/task/{task}/schedstat").read_text()
                 total += int(stat.split()[0]) / 1e9
     return total
 
@@ -65,13 +75,9 @@ def session_cpu_s(session: int) -> float:
 def session_rss_mib(session: int) -> float:
     """Resident memory of all live processes of a session."""
     pages = 0
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
+    for pid, _ in session_processes(session):
         with contextlib.suppress(OSError, IndexError):
-            fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
-            if int(fields[3]) == session:
-                pages += int(Path(f"/proc/{entry}/statm").read_text().split()[1])
+            pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
