@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bottletop.model import Metric, Table
 from bottletop.tables.gpu import Gpu, GpuClockSample, GpuPowerSample, GpuProcess, GpuUtilSample
+from bottletop.tables.gpu_activity import GpuActivity, GpuInstance
+from bottletop.tables.gpu_health import GpuEvent, GpuHealth, GpuLink
 from bottletop.tables.host import Cgroup, Core, Disk, Memory, Psi
 from bottletop.tables.own import Own, SourceHealth
 from bottletop.tables.process import HotThread, Process, TargetFile, TargetInfo, Thread
@@ -15,6 +17,11 @@ TABLES: tuple[type[Table], ...] = (
     GpuPowerSample,
     GpuClockSample,
     GpuProcess,
+    GpuActivity,
+    GpuInstance,
+    GpuHealth,
+    GpuLink,
+    GpuEvent,
     Core,
     Disk,
     Memory,
@@ -50,7 +57,12 @@ __all__ = [
     "Core",
     "Disk",
     "Gpu",
+    "GpuActivity",
     "GpuClockSample",
+    "GpuEvent",
+    "GpuHealth",
+    "GpuInstance",
+    "GpuLink",
     "GpuPowerSample",
     "GpuProcess",
     "GpuUtilSample",

@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from bottletop.model import Table, counter, enumeration, gauge, text
 
-OK, LOST, RESET_REQUIRED, NO_ACCESS = range(4)
-HEALTH = {OK: "ok", LOST: "lost", RESET_REQUIRED: "reset required", NO_ACCESS: "no access"}
+OK, LOST, RESET_REQUIRED, NO_ACCESS, ASLEEP = range(5)
+HEALTH = {
+    OK: "ok",
+    LOST: "lost",
+    RESET_REQUIRED: "reset required",
+    NO_ACCESS: "no access",
+    ASLEEP: "asleep",
+}
+DEDICATED, UNIFIED, COHERENT = range(3)
+MEMORY_KIND = {DEDICATED: "dedicated", UNIFIED: "unified", COHERENT: "coherent"}
+VIRTUALISATION = {0: "none", 1: "passthrough", 2: "vgpu guest", 3: "vgpu host", 4: "vsga host"}
+"""Numbers of NVML's nvmlGpuVirtualizationMode_t."""
+COMPUTE, GRAPHICS, MPS = range(3)
+PROCESS_KIND = {COMPUTE: "compute", GRAPHICS: "graphics", MPS: "mps"}
 ON_OFF = {0: "off", 1: "on"}
 MEMORY_INFO = {1: "v1", 2: "v2"}
 
@@ -125,8 +137,27 @@ class Gpu(Table):
     mem_info = enumeration(
         MEMORY_INFO, "which memory call answered; v1 counts the driver's reserve as used"
     )
-    processes = gauge("", "processes with a compute context; absent says why there is no list")
+    processes = gauge("", "processes with a context on it; absent says why there is no list")
     compute_capability = text('CUDA compute capability, such as "9.0"')
+    power_instant_w = gauge(
+        "W", "board power of this instant, where the driver tells it from the mean", quantum=0.1
+    )
+    power_module_w = gauge("W", "power of GPU and CPU together on a Grace module", quantum=0.1)
+    enc_util_pct = gauge("%", "video encoder utilisation")
+    dec_util_pct = gauge("%", "video decoder utilisation")
+    jpg_util_pct = gauge("%", "JPEG decoder utilisation")
+    ofa_util_pct = gauge("%", "optical flow accelerator utilisation")
+    memory_kind = enumeration(
+        MEMORY_KIND,
+        "dedicated; unified: the host's own memory, so the memory columns are the host's;"
+        " coherent: device memory that the operating system manages as a NUMA node",
+    )
+    virtualisation = enumeration(VIRTUALISATION, "what the driver says of being virtualised")
+    architecture = text("architecture name, such as Hopper")
+    driver_backoff = gauge(
+        "",
+        "how many times slower than asked it is read, since driver calls are slow; 1 is as asked",
+    )
 
 
 class GpuUtilSample(Table):
@@ -174,3 +205,6 @@ class GpuProcess(Table):
     process = text("process name where it can be read")
     mem_bytes = gauge("B", "device memory of this process", quantum=4096)
     sm_util_pct = gauge("%", "share of the last sampling period in which its kernels ran")
+    kind = enumeration(PROCESS_KIND, "the kind of context that it holds")
+    namespace_pid = gauge("", "its pid in its own PID namespace: what its container's logs say")
+    instance = text("MIG device UUID that it runs on, where MIG is on")
