@@ -38,7 +38,10 @@ class MovingHost(LiveHost):
 
     def stop_recording(self) -> str:
         if self._path:
-            Path(self._path).write_text("closed")
+            # Whole or not at all: a slow exit closes a second time as its last words.
+            part = Path(f"{self._path}.part")
+            part.write_text("closed")
+            part.replace(self._path)
         return super().stop_recording()
 
 
