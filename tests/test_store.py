@@ -126,3 +126,18 @@ def test_trends_keep_a_mean_per_second_and_per_minute() -> None:
     assert set(second.values) == {15.0}
     assert len(minute.values) == 5
     assert minute.values[1] == pytest.approx(15)
+
+
+def test_two_sources_of_one_table_do_not_end_each_others_entities() -> None:
+    store = Store()
+    for t_s, source, names in (
+        (1, "disk", ("sda", "sdb")),
+        (1.5, "other", ("nbd0",)),
+        (2, "disk", ("sda",)),
+    ):
+        t_ns = round(t_s * NS_PER_S)
+        rows = tuple(Disk.row(name, t_ns, {Disk.reads: 1}) for name in names)
+        store.ingest(Sample(source, Disk, t_ns, 1000, rows))
+    assert store.view(2 * NS_PER_S).keys(Disk) == ["sda", "nbd0"]
+    store.ingest(Sample("disk", Disk, 5 * NS_PER_S, 1000, (Disk.row("sda", 5 * NS_PER_S, {}),)))
+    assert store.view(5 * NS_PER_S).keys(Disk) == ["sda"]

@@ -56,7 +56,8 @@ class Ring:
         self._data = (array("q"), array("d"), array("q"))
         self._changes: list[tuple[int, int, Value]] = []
         self.last: Row | None = None
-        self.last_sample = 0
+        self.last_sample = ("", 0)
+        """Source and number of the sample that had its newest row."""
 
     def append(self, row: Row, arrival: int = 0) -> None:
         """Add a row that came with sample number `arrival`; order in time never goes back."""

@@ -65,24 +65,32 @@ class Growth(NamedTuple):
 
 
 class _TableState:
-    __slots__ = ("rings", "sample_number", "sample_t_ns", "trends")
+    __slots__ = ("newest", "rings", "sample_number", "trends")
 
     def __init__(self) -> None:
         self.rings: dict[str, Ring] = {}
         self.trends: dict[tuple[str, int], tuple[Trend, Trend]] = {}
         self.sample_number = 0
-        self.sample_t_ns = 0
+        self.newest: dict[str, tuple[int, int]] = {}
+        """Number and time of the newest sample of each source: several may fill one table."""
+
+    def count(self, sample: Sample) -> tuple[str, int]:
+        """Count a sample in; returns what marks the entities that are in it."""
+        if not sample.table.stream or sample.rows:
+            self.sample_number += 1
+            self.newest[sample.source] = self.sample_number, sample.t_ns
+        return sample.source, self.sample_number
 
 
 class _Run:
     """Rows of one entity that are taken in at once."""
 
-    __slots__ = ("arrivals", "rows", "sample_number")
+    __slots__ = ("arrivals", "mark", "rows")
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
         self.arrivals: list[int] = []
-        self.sample_number = 0
+        self.mark = ("", 0)
 
 
 class Store:
@@ -101,9 +109,7 @@ class Store:
         state = self._tables.get(sample.table)
         if state is None:
             state = self._tables[sample.table] = _TableState()
-        if not sample.table.stream or sample.rows:
-            state.sample_number += 1
-            state.sample_t_ns = sample.t_ns
+        mark = state.count(sample)
         trended = [metric for metric in sample.table.columns if metric.trend]
         horizon_ns = sample.t_ns - RAW_SPAN_S * NS_PER_S
         for row in sample.rows:
@@ -114,7 +120,7 @@ class Store:
                     continue
                 ring = state.rings[row.key] = Ring(sample.table)
             ring.append(row, self.arrivals)
-            ring.last_sample = state.sample_number
+            ring.last_sample = mark
             for metric in trended:
                 self._trend(state, row, metric)
         if state.sample_number % SWEEP_EVERY == 0:
@@ -132,16 +138,14 @@ class Store:
             self.arrivals += 1
             table = sample.table
             state = self._tables.setdefault(table, _TableState())
-            if not table.stream or sample.rows:
-                state.sample_number += 1
-                state.sample_t_ns = sample.t_ns
+            mark = state.count(sample)
             for row in sample.rows:
                 run = runs.get((table, row.key))
                 if run is None:
                     run = runs[table, row.key] = _Run()
                 run.rows.append(row)
                 run.arrivals.append(self.arrivals)
-                run.sample_number = state.sample_number
+                run.mark = mark
             newest_ns[table] = sample.t_ns
             self._log.append((self.arrivals, sample._replace(rows=())))
         for (table, key), run in runs.items():
@@ -160,7 +164,7 @@ class Store:
                 return
             ring = state.rings[key] = Ring(table)
         ring.extend(run.rows, run.arrivals)
-        ring.last_sample = run.sample_number
+        ring.last_sample = run.mark
         for metric in table.columns:
             if metric.trend:
                 for row in run.rows:
@@ -227,21 +231,19 @@ class View:
     def keys(self, table: type[Table]) -> list[str]:
         """Entities alive now, in the order in which they first appeared.
 
-        An entity is alive while it is in its table's newest sample and that sample is fresh; an
-        entity of a stream table while its newest row is fresh.
+        An entity is alive while it is in the newest sample of its source and that sample is fresh;
+        an entity of a stream table while its newest row is fresh.
         """
         state = self._tables.get(table)
         if state is None:
             return []
         oldest_ns = self.now_ns - self._stale_ns(table)
-        if not table.stream and state.sample_t_ns < oldest_ns:
-            return []
-        number = state.sample_number
-        return [
-            key
-            for key, ring in list(state.rings.items())
-            if (ring.newest_ns >= oldest_ns if table.stream else ring.last_sample == number)
-        ]
+        rings = list(state.rings.items())
+        if table.stream:
+            return [key for key, ring in rings if ring.newest_ns >= oldest_ns]
+        newest = list(state.newest.items())
+        marks = {(source, number) for source, (number, t_ns) in newest if t_ns >= oldest_ns}
+        return [key for key, ring in rings if ring.last_sample in marks]
 
     def age_s(self, table: type[Table], key: str) -> float | None:
         """Seconds since the entity's newest row, None if it was never seen."""
