@@ -8,6 +8,7 @@ from bottletop.collectors.cgroup import CgroupCollector
 from bottletop.collectors.core import CoreCollector
 from bottletop.collectors.disk import DiskCollector
 from bottletop.collectors.gpu import GpuCollector
+from bottletop.collectors.gpu_event import GpuEventCollector
 from bottletop.collectors.hot_thread import HotThreadCollector
 from bottletop.collectors.memory import MemoryCollector
 from bottletop.collectors.own import OwnCollector
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 COLLECTORS: tuple[CollectorFactory, ...] = (
     GpuCollector,
     CoreCollector,
+    GpuEventCollector,
     DiskCollector,
     MemoryCollector,
     PsiCollector,

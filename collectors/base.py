@@ -18,10 +18,21 @@ if TYPE_CHECKING:
 class Unavailable(Exception):
     """The source cannot be read here. The message names the cause and what would change it."""
 
-    def __init__(self, reason: str, *, denied: bool = False) -> None:
+    def __init__(self, reason: str, *, denied: bool = False, retry_s: float | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
         self.denied = denied
+        self.retry_s = retry_s
+        """Ask again after so many seconds, for causes that pass and cost nothing to look at; None
+        leaves it to the runtime, which asks ever more rarely."""
+
+
+@dataclass(slots=True)
+class DriverTime:
+    """What one collector has spent in driver calls; written by its own thread only."""
+
+    ns: int = 0
+    calls: int = 0
 
 
 @dataclass(slots=True)
@@ -30,9 +41,19 @@ class RuntimeStats:
 
     late_ticks: int = 0
     engine_s: float = 0.0
-    nvml_ns: int = 0
-    nvml_calls: int = 0
+    driver: dict[str, DriverTime] = field(default_factory=dict)
+    """By collector: several threads talk to the driver, and sums have no writer."""
     nvml_p95_s: float | None = None
+
+    @property
+    def nvml_ns(self) -> int:
+        """Time inside driver calls."""
+        return sum(one.ns for one in list(self.driver.values()))
+
+    @property
+    def nvml_calls(self) -> int:
+        """Driver calls made."""
+        return sum(one.calls for one in list(self.driver.values()))
 
 
 @dataclass(slots=True)

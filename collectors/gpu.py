@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 FINEST_PER_GPU_S = 0.01
 """Power and clock samples closer than this times the number of GPUs are averaged: the store and the
 recording of a big host take 200 rows a second of them, a host with two GPUs loses nothing."""
-MAX_GPUS = 64
 
 _UNLISTED = Absent(State.LOST, "the driver no longer lists it")
 
@@ -70,19 +69,11 @@ class GpuCollector:
         driver = Driver(self._clock, self._context.roots, self._context.stats)
         driver.open()
         try:
-            count = driver.call("nvmlDeviceGetCount")
-            if isinstance(count, Absent):
-                raise Unavailable(f"the NVIDIA driver does not count its GPUs: {count.reason}")
-            if count == 0:
-                raise Unavailable(
-                    "the NVIDIA driver runs but lists no GPU: in a container give it one"
-                    " (docker run --gpus all), else look at `lspci` and the kernel log"
-                )
+            count = driver.gpu_count()
             version = driver.call("nvmlSystemGetDriverVersion")
         except Unavailable:
             driver.close()
             raise
-        count = min(int(count), MAX_GPUS)
         facts: dict[Metric, Value] = {
             Gpu.driver: version if isinstance(version, Absent) else clean(version)
         }

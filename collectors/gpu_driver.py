@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pynvml
 
-from bottletop.collectors.base import Unavailable
+from bottletop.collectors.base import DriverTime, Unavailable
 from bottletop.model import Absent, State
 from bottletop.roots import read_bytes
 from bottletop.tables.gpu import LOST, RESET_REQUIRED
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 LIBRARY = "libnvidia-ml.so.1"
 P95_READS = 60
+MAX_GPUS = 64
 
 _OPEN_FAILURES = {
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: (
@@ -47,6 +48,9 @@ _OPEN_FAILURES = {
         " or a container has lost its right to them"
     ),
 }
+_ANSWERS = frozenset(
+    {pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_INSUFFICIENT_SIZE}
+)
 _LOST = {
     pynvml.NVML_ERROR_GPU_IS_LOST: LOST,
     pynvml.NVML_ERROR_RESET_REQUIRED: RESET_REQUIRED,
@@ -97,14 +101,20 @@ def error_text(code: int) -> str:
 
 
 class Driver:
-    """One initialised NVML. All calls of one collector go through `call` and `raw`."""
+    """One initialised NVML. All calls of one collector go through `call` and `raw`.
 
-    def __init__(self, clock: Clock, roots: Roots, stats: RuntimeStats) -> None:
+    `account` names the collector in the account of driver time.
+    """
+
+    def __init__(
+        self, clock: Clock, roots: Roots, stats: RuntimeStats, account: str = "gpu"
+    ) -> None:
         self._clock = clock
         self._roots = roots
         self._stats = stats
         self._reads: deque[int] = deque(maxlen=P95_READS)
-        self._read_began_ns = stats.nvml_ns
+        self._spent = stats.driver.setdefault(account, DriverTime())
+        self._read_began_ns = self._spent.ns
         self._open = False
 
     def open(self) -> None:
@@ -139,29 +149,48 @@ class Driver:
         except UnicodeDecodeError:
             return Absent.implausible("", "the driver's answer is not text")
 
-    def raw(self, function: str, *args: object) -> int | Absent:
+    def gpu_count(self) -> int:
+        """How many GPUs the driver lists, at most `MAX_GPUS`. Raises `Unavailable` if none."""
+        count = self.call("nvmlDeviceGetCount")
+        if isinstance(count, Absent):
+            raise Unavailable(f"the NVIDIA driver does not count its GPUs: {count.reason}")
+        if count == 0:
+            raise Unavailable(
+                "the NVIDIA driver runs but lists no GPU: in a container give it one"
+                " (docker run --gpus all), else look at `lspci` and the kernel log"
+            )
+        return min(int(count), MAX_GPUS)
+
+    def handle(self, index: int, address: str = "", uuid: str = "") -> Any:
+        """A GPU's handle by UUID, else by PCI address, else by its place in the driver's list.
+
+        Opens the GPU, which wakes it if it sleeps. Returns an `Absent` and raises as `call` does.
+        """
+        if address:
+            return self.call("nvmlDeviceGetHandleByPciBusId", address.encode())
+        if uuid:
+            return self.call("nvmlDeviceGetHandleByUUID", uuid.encode())
+        return self.call("nvmlDeviceGetHandleByIndex", index)
+
+    def raw(self, function: str, *args: object, also: tuple[int, ...] = ()) -> int | Absent:
         """Call a function of the library itself with prepared ctypes arguments.
 
         Only where the binding's wrapper costs a second driver call or an object a sample, or sizes
-        an array by what the driver says: sample buffers, field values, processes. Returns
-        NVML_SUCCESS, NOT_FOUND or INSUFFICIENT_SIZE, else as `call` does.
+        an array by what the driver says: sample buffers, field values, processes, events. Returns
+        NVML_SUCCESS, NOT_FOUND, INSUFFICIENT_SIZE or a code in `also`, else as `call` does.
         """
         bound = getattr(pynvml.nvmlLib, function, None)
         if bound is None:
             return Absent.unsupported(_UNSUPPORTED[pynvml.NVML_ERROR_FUNCTION_NOT_FOUND])
         code: int = self._timed(bound, *args)
-        if code in (
-            pynvml.NVML_SUCCESS,
-            pynvml.NVML_ERROR_NOT_FOUND,
-            pynvml.NVML_ERROR_INSUFFICIENT_SIZE,
-        ):
+        if code in _ANSWERS or code in also:
             return code
         return self.judge(code)
 
     def end_read(self) -> None:
         """Close the account of one collector read, for the 95th percentile of driver time."""
-        self._reads.append(self._stats.nvml_ns - self._read_began_ns)
-        self._read_began_ns = self._stats.nvml_ns
+        self._reads.append(self._spent.ns - self._read_began_ns)
+        self._read_began_ns = self._spent.ns
         ordered = sorted(self._reads)
         self._stats.nvml_p95_s = ordered[int(0.95 * (len(ordered) - 1) + 0.5)] / 1e9
 
@@ -170,8 +199,8 @@ class Driver:
         try:
             return function(*args)
         finally:
-            self._stats.nvml_ns += self._clock.monotonic_ns() - began_ns
-            self._stats.nvml_calls += 1
+            self._spent.ns += self._clock.monotonic_ns() - began_ns
+            self._spent.calls += 1
 
     def judge(self, code: int) -> Absent:
         """Turn an error code into why there is no value.

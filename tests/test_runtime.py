@@ -194,6 +194,22 @@ async def test_an_unavailable_source_says_why_and_is_tried_again_slowly() -> Non
     assert view.number(SourceHealth.failures, "disk") == 2
 
 
+async def test_a_source_that_names_its_own_time_is_tried_again_then_each_time() -> None:
+    class Asleep(Steady):
+        opens: ClassVar[list[int]] = []
+
+        def open(self) -> None:
+            self.opens.append(round(self.clock.monotonic_ns() / NS_PER_S) - 1000)
+            raise Unavailable("asleep", retry_s=2)
+
+    clock = ManualClock()
+    run = opened(runtime(clock, Asleep))
+    for _ in range(9):
+        await run.beat(evaluate=True)
+        clock.advance(1)
+    assert Asleep.opens == [0, 2, 4, 6, 8]
+
+
 def test_a_dead_sampler_is_reported_and_does_not_look_alive() -> None:
     class Broken(ManualClock):
         def monotonic_ns(self) -> int:

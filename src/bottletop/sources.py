@@ -139,7 +139,7 @@ class SourceRunner:
             self._fail(
                 SourceState.DENIED if error.denied else SourceState.UNAVAILABLE, error.reason
             )
-            self._retry_slowly(began_ns)
+            self._retry_slowly(began_ns, error.retry_s)
         except Exception as error:
             # One source's surprise must not end the others; it is shown, not swallowed.
             self._fail(SourceState.FAILED, f"{type(error).__name__}: {error}")
@@ -165,12 +165,13 @@ class SourceRunner:
         self._state, self._reason = state, clean(reason, 300)
         self._failures += 1
 
-    def _retry_slowly(self, began_ns: int) -> None:
+    def _retry_slowly(self, began_ns: int, retry_s: float | None) -> None:
         if self._is_open:
             self._is_open = False
             self._collector.close()
-        self._due_ns = began_ns + round(self._reopen_s * NS_PER_S)
-        self._reopen_s = min(self._reopen_s * 2, REOPEN_AT_MOST_S)
+        self._due_ns = began_ns + round((retry_s or self._reopen_s) * NS_PER_S)
+        if retry_s is None:
+            self._reopen_s = min(self._reopen_s * 2, REOPEN_AT_MOST_S)
 
     def report(self, now_ns: int) -> Source:
         """Health as of `now_ns`; a read that is out for more than a period is late."""

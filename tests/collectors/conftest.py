@@ -27,6 +27,7 @@ class MakeHost(Protocol):
         without: tuple[str, ...] = (),
         library: Path | None = None,
         proc: Path | None = None,
+        sys_root: Path | None = None,
     ) -> Host: ...
 
 
@@ -51,6 +52,7 @@ def gpu_host(tmp_path: Path, nvml_library: Callable[..., Path]) -> Iterator[Make
             without: tuple[str, ...] = (),
             library: Path | None = None,
             proc: Path | None = None,
+            sys_root: Path | None = None,
         ) -> Host:
             nonlocal started
             started += 1
@@ -60,6 +62,7 @@ def gpu_host(tmp_path: Path, nvml_library: Callable[..., Path]) -> Iterator[Make
                 scenario,
                 start_s=start_s,
                 proc=proc,
+                sys_root=sys_root,
             )
             return stack.enter_context(host)
 

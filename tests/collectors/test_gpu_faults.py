@@ -261,7 +261,7 @@ def test_a_missing_library_names_the_driver_and_the_container(
     (tmp_path / "empty").mkdir()
     host = gpu_host("gpu", library=tmp_path / "empty")
     if find_library("nvidia-ml"):  # a host with a driver of its own: then that one is used
-        host.ask("close")
+        host.close()
         return
     reason = _refusal(host).reason
     assert "libnvidia-ml.so.1 was not found" in reason

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hosttree import HostTree, context_for, only, read_table
 
-from bottletop.collectors.base import Unavailable
+from bottletop.collectors.base import DriverTime, Unavailable
 from bottletop.collectors.own import OwnCollector
 from bottletop.model import NOT_READ
 from bottletop.roots import Roots
@@ -21,8 +21,7 @@ def test_our_own_cost_is_measured_and_the_runtimes_figures_are_added() -> None:
     context = context_for(Roots())
     context.stats.late_ticks = 3
     context.stats.engine_s = 0.00123
-    context.stats.nvml_ns = 5_000_000
-    context.stats.nvml_calls = 7
+    context.stats.driver |= {"one": DriverTime(4_000_000, 5), "two": DriverTime(1_000_000, 2)}
     collector = OwnCollector(context)
     collector.open()
     row = only(read_table(collector, Own))

@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 HERE = Path(__file__).parent
-SOURCES = ("nvml_sim.c", "nvml_series.c", "scenario.c", "core.c")
+SOURCES = (
+    *("nvml_sim.c", "nvml_series.c", "nvml_event.c", "nvml_gpm.c", "nvml_mig.c"),
+    *("scenario.c", "core.c"),
+)
 HEADERS = ("nvml_abi.h", "sim.h", "calls.h")
 SCENARIOS = HERE / "scenarios"
 LIBRARY = "libnvidia-ml.so.1"

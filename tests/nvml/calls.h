@@ -7,10 +7,10 @@
 #include "sim.h"
 
 /* Every exported call begins with one of these and ends with LEAVE. */
-#define ENTER_AS(gpu, identity)                                                                    \
+#define ENTER_AS(gpu, kind)                                                                        \
     static struct stat_slot *slot;                                                                 \
     struct call call;                                                                              \
-    nvmlReturn_t entered = call_enter(&call, &slot, __func__, gpu, identity);                      \
+    nvmlReturn_t entered = call_enter(&call, &slot, __func__, gpu, kind);                          \
     if (entered != OK) return call_leave(&call, entered)
 #define ENTER(gpu) ENTER_AS(gpu, 0)
 #define LEAVE(code) return call_leave(&call, code)

@@ -1,4 +1,4 @@
-"""The child of `nvml.host.Host`: does with the collector what the parent asks for."""
+"""The child of `nvml.host.Host`: does with the collectors what the parent asks for."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bottletop.collectors.base import Context, RuntimeStats
-from bottletop.collectors.gpu import GpuCollector
+from bottletop.collectors import COLLECTORS
+from bottletop.collectors.base import Context, Exchange, RuntimeStats
 from bottletop.roots import Roots
 from nvml.clock import StepClock
 from nvml.host import receive, send
@@ -21,30 +21,41 @@ if TYPE_CHECKING:
 
 
 class Child:
-    """One collector and the things a test may ask of it."""
+    """The collectors that talk to the driver, and the things a test may ask of them."""
 
-    def __init__(self, clock_path: str, proc: str) -> None:
+    def __init__(self, clock_path: str, proc: str, sys_: str) -> None:
         self.clock = StepClock(Path(clock_path))
         self.stats = RuntimeStats()
-        roots = Roots(proc=proc) if proc else Roots()
-        self.collector = GpuCollector(Context(self.clock, roots, stats=self.stats))
+        self.exchange = Exchange()
+        roots = Roots(proc=proc, sys=sys_) if proc else Roots(sys=sys_)
+        context = Context(self.clock, roots, stats=self.stats, exchange=self.exchange)
+        made = [make(context) for make in COLLECTORS]
+        self.collectors = {one.name: one for one in made if one.name.startswith("gpu")}
         self._reader: threading.Thread | None = None
         self._read: Sequence[Sample] | None = None
 
-    def open(self) -> None:
-        self.collector.open()
+    def open(self, source: str) -> None:
+        self.collectors[source].open()
 
-    def close(self) -> None:
-        self.collector.close()
+    def close(self, source: str) -> None:
+        self.collectors[source].close()
 
-    def read(self) -> Sequence[Sample]:
-        return self.collector.read()
+    def read(self, source: str) -> Sequence[Sample]:
+        return self.collectors[source].read()
+
+    def exchanged(self) -> Exchange:
+        """What the collectors told one another."""
+        return self.exchange
+
+    def tell(self, name: str, value: object) -> None:
+        """Write a field of the exchange, as its writer would."""
+        setattr(self.exchange, name, value)
 
     def begin_read(self) -> None:
-        """Read in a daemon thread, as the runtime does with blocking collectors."""
+        """Read `gpu` in a daemon thread, as the runtime does with blocking collectors."""
 
         def run() -> None:
-            self._read = self.collector.read()
+            self._read = self.collectors["gpu"].read()
 
         self._reader = threading.Thread(target=run, daemon=True)
         self._reader.start()

@@ -147,15 +147,32 @@ int sim_gpu_valid(const struct gpu *gpu) {
            ((const char *)gpu - (const char *)sim.gpus) % (long)sizeof *gpu == 0;
 }
 
-/* `identity` calls are answered from what NVML cached at start, even when the GPU is lost. */
-nvmlReturn_t call_enter(struct call *call, struct stat_slot **slot, const char *name, struct gpu *gpu,
-                        int identity) {
+/* A call to a GPU that sleeps answers as any other, but is on record as "wakes GPU n". */
+static void note_wake(const struct call *call, const struct gpu *gpu) {
+    if (call->now < gpu->sleeps_from || call->now >= gpu->sleeps_to) return;
+    char name[32];
+    snprintf(name, sizeof name, "wakes GPU %d", gpu->index);
+    atomic_fetch_add(&slot_for(name)->calls, 1);
+}
+
+/* IDENTITY calls are answered from what NVML cached at start, even when the GPU is lost. A call on a
+ * MIG device is known to faults as "CALL/GI/CI". */
+nvmlReturn_t call_enter(struct call *call, struct stat_slot **slot, const char *name, void *handle,
+                        int kind) {
     if (!*slot) *slot = slot_for(name);
-    *call = (struct call){.slot = *slot, .began_ns = account_ns(), .now = sim_now_ns() / 1e9, .gpu = gpu};
+    *call = (struct call){.slot = *slot, .began_ns = account_ns(), .now = sim_now_ns() / 1e9};
     if (!sim_initialised()) return UNINITIALIZED;
-    if (gpu && !sim_gpu_valid(gpu)) return INVALID_ARGUMENT;
-    nvmlReturn_t code = fault_for(call, name);
-    return code == GPU_IS_LOST && identity ? OK : code;
+    call->mig = handle ? mig_of_handle(handle) : NULL;
+    call->gpu = call->mig ? call->mig->gpu : handle;
+    if (handle && (call->mig ? !(kind & ON_MIG) : !sim_gpu_valid(handle))) return INVALID_ARGUMENT;
+    if (call->gpu) note_wake(call, call->gpu);
+    char key[96];
+    snprintf(key, sizeof key, "%s", name);
+    if (call->mig)
+        snprintf(key, sizeof key, "%s/%u/%u", name, call->mig->gpu_instance, call->mig->compute_instance);
+    nvmlReturn_t code = fault_for(call, key);
+    if (code == OK && call->mig && !mig_alive(call->mig, call->now)) return NOT_FOUND;
+    return code == GPU_IS_LOST && kind & IDENTITY ? OK : code;
 }
 
 nvmlReturn_t call_leave(struct call *call, nvmlReturn_t code) {

@@ -1,4 +1,4 @@
-"""A host with simulated GPUs: the real collector and the real binding, in a child process.
+"""A host with simulated GPUs: the real collectors and the real binding, in a child process.
 
 The parent writes a scenario, steps the clock and asks the child to open, read and close; what the
 child answers are the collector's own samples. Nothing in either process pretends to be pynvml.
@@ -68,7 +68,11 @@ def environment(
 
 
 class Host:
-    """A child process that holds a `GpuCollector`, and the clock that both go by."""
+    """A child process that holds the GPU collectors, and the clock that both go by.
+
+    `sys_root` stands for /sys; without it the host has no PCI bus, so that nothing depends on the
+    machine that runs the tests.
+    """
 
     def __init__(
         self,
@@ -78,6 +82,7 @@ class Host:
         *,
         start_s: float = 0.0,
         proc: Path | None = None,
+        sys_root: Path | None = None,
         variables: Mapping[str, str] | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -95,7 +100,8 @@ class Host:
             stats=self._stats_path,
             variables=variables,
         )
-        command = [sys.executable, "-m", "nvml.child", str(self._clock_path), str(proc or "")]
+        roots = (str(proc or ""), str(sys_root or folder / "no-sys"))
+        command = [sys.executable, "-m", "nvml.child", str(self._clock_path), *roots]
         self._child = subprocess.Popen(
             command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
@@ -138,28 +144,28 @@ class Host:
             raise error
         return result
 
-    # -- the collector ------------------------------------------------------------------------
+    # -- the collectors, `gpu` unless another one is named ------------------------------------
 
-    def open(self) -> None:
-        """Open the collector. Raises what it raises."""
-        self.ask("open")
+    def open(self, source: str = "gpu") -> None:
+        """Open a collector. Raises what it raises."""
+        self.ask("open", source)
 
-    def close(self) -> None:
-        """Close the collector."""
-        self.ask("close")
+    def close(self, source: str = "gpu") -> None:
+        """Close a collector."""
+        self.ask("close", source)
 
-    def read(self) -> Reading:
+    def read(self, source: str = "gpu") -> Reading:
         """Read once, at the present moment."""
-        return Reading(self.ask("read"))
+        return Reading(self.ask("read", source))
 
-    def tick(self, seconds: float = 1.0) -> Reading:
+    def tick(self, seconds: float = 1.0, source: str = "gpu") -> Reading:
         """Step the clock, then read."""
         self.clock.step(seconds)
-        return self.read()
+        return self.read(source)
 
-    def ticks(self, count: int, seconds: float = 1.0) -> list[Reading]:
+    def ticks(self, count: int, seconds: float = 1.0, source: str = "gpu") -> list[Reading]:
         """That many ticks."""
-        return [self.tick(seconds) for _ in range(count)]
+        return [self.tick(seconds, source) for _ in range(count)]
 
     # -- what happened ------------------------------------------------------------------------
 

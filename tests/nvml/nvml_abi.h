@@ -38,6 +38,8 @@ enum { CLOCK_GRAPHICS = 0, CLOCK_SM = 1, CLOCK_MEM = 2, CLOCK_VIDEO = 3 };
 #define MEMORY_V2 0x02000028u
 #define TEMPERATURE_V1 0x0100000Cu
 #define MARGIN_TEMPERATURE_V1 0x01000008u
+#define GPM_SUPPORT_V1 1u
+#define GPM_METRICS_GET_V1 1u
 #define NOT_AVAILABLE_ULL (~0ULL)
 
 typedef struct { unsigned gpu, memory; } nvmlUtilization_t;
@@ -81,6 +83,38 @@ typedef struct {
 } nvmlProcessUtilizationSample_t;
 
 typedef struct {
+    nvmlDevice_t device;
+    unsigned long long eventType, eventData;
+} nvmlEventData_v1_t;
+
+typedef struct {
+    nvmlDevice_t device;
+    unsigned long long eventType, eventData;
+    unsigned gpuInstanceId, computeInstanceId;
+} nvmlEventData_t;
+
+typedef struct gpm_sample *nvmlGpmSample_t;
+typedef struct { unsigned version, isSupportedDevice; } nvmlGpmSupport_t;
+typedef struct {
+    unsigned metricId;
+    nvmlReturn_t nvmlReturn;
+    double value;
+    struct { char *shortName, *longName, *unit; } metricInfo;
+} nvmlGpmMetric_t;
+/* The length of `metrics` differs by version of the header; only `numMetrics` of them are used. */
+typedef struct {
+    unsigned version, numMetrics;
+    nvmlGpmSample_t sample1, sample2;
+    nvmlGpmMetric_t metrics[];
+} nvmlGpmMetricsGet_t;
+
+typedef struct {
+    unsigned multiprocessorCount, sharedCopyEngineCount, sharedDecoderCount, sharedEncoderCount;
+    unsigned sharedJpegCount, sharedOfaCount, gpuInstanceSliceCount, computeInstanceSliceCount;
+    unsigned long long memorySizeMB;
+} nvmlDeviceAttributes_t;
+
+typedef struct {
     char busIdLegacy[16];
     unsigned domain, bus, device, pciDeviceId, pciSubSystemId;
     char busId[32];
@@ -91,5 +125,8 @@ _Static_assert(sizeof(nvmlTemperature_t) == (TEMPERATURE_V1 & 0xffffff), "temper
 _Static_assert(sizeof(nvmlMarginTemperature_t) == (MARGIN_TEMPERATURE_V1 & 0xffffff), "margin layout");
 _Static_assert(sizeof(nvmlFieldValue_t) == 40, "field value layout");
 _Static_assert(sizeof(nvmlProcessInfo_v2_t) == 24, "process info layout");
+_Static_assert(sizeof(nvmlGpmMetric_t) == 40, "GPM metric layout");
+_Static_assert(sizeof(nvmlGpmMetricsGet_t) == 24, "GPM metrics layout");
+_Static_assert(sizeof(nvmlDeviceAttributes_t) == 40, "device attributes layout");
 
 #endif

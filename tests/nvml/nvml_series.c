@@ -170,6 +170,7 @@ static nvmlReturn_t list_processes(struct call *call, int graphics, int bytes, u
     for (int i = 0; i < gpu->n_processes; i++) {
         const struct process *p = &gpu->processes[i];
         if (!runs(p, call->now) || p->graphics != graphics) continue;
+        if (call->mig && !mig_holds(call->mig, p)) continue;
         if (found < room && (found + 1) * (unsigned)bytes <= room * 24u) put_process(gpu, p, bytes, out, found);
         found++;
     }
@@ -178,14 +179,14 @@ static nvmlReturn_t list_processes(struct call *call, int graphics, int bytes, u
 }
 
 #define PROCESS_LIST(function, graphics, bytes)                                                    \
-    nvmlReturn_t function(nvmlDevice_t gpu, unsigned *count, void *out) {                          \
-        ENTER(gpu);                                                                                \
+    nvmlReturn_t function(nvmlDevice_t device, unsigned *count, void *out) {                       \
+        ENTER_AS(device, ON_MIG);                                                                  \
         REQUIRE(count, INVALID_ARGUMENT);                                                          \
         LEAVE(list_processes(&call, graphics, bytes, count, out));                                 \
     }
-PROCESS_LIST(nvmlDeviceGetComputeRunningProcesses_v3, 0, gpu->process_struct_bytes)
+PROCESS_LIST(nvmlDeviceGetComputeRunningProcesses_v3, 0, call.gpu->process_struct_bytes)
 PROCESS_LIST(nvmlDeviceGetComputeRunningProcesses_v2, 0, 24)
-PROCESS_LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, 1, gpu->process_struct_bytes)
+PROCESS_LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, 1, call.gpu->process_struct_bytes)
 PROCESS_LIST(nvmlDeviceGetGraphicsRunningProcesses_v2, 1, 24)
 PROCESS_LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, 2, 24)
 

@@ -30,13 +30,26 @@
  *                          enc, dec, sm_clock, mem_clock. dry: idle windows leave no sample
  *   util_window_ms N / power_window_ms N   what utilisation and power are averaged over
  *   energy_base_mj N / pcie_counter_bits 32|64 / fields_up_to ID / process_struct_bytes 24|32
+ *   gpm FIELD SERIES       what GPM counts; FIELD is a name of GPM_FIELDS in sim.h, in %, links in
+ *                          bytes/s, -1 for not supported, nan; or decoder, the mean of all. PCIe rates
+ *                          are those of pcie_rx and pcie_tx
+ *   gpm_instance GI FIELD SERIES    the same of one MIG GPU instance, which counts no links
+ *   gpm_support 0|1 / gpm_metrics_up_to ID / decoders N    GPM is there from `arch 9` (Hopper) on
+ *   mig_device GI CI PROFILE MEM_MIB SMS SLICES [FROM [TO]]   a MIG device, there while `mig` is 1;
+ *                          its UUID ends in the number of its line among these. It uses what its
+ *                          processes hold
  *   process PID MEM_MIB|- SHARE [graphics] [instance GI CI] [FROM [TO]]   SHARE of `busy`
+ *   event AT BITS [DATA] [instance GI CI]   an event for those who have registered by then; DATA is
+ *                          the Xid of bit 0x8 / event_types BITS: what may be registered, 0: nothing
+ *   sleeps FROM [TO]       a call to this GPU then is counted as "wakes GPU N" in the statistics
  *   lost [FROM [TO]]       every call but identity answers "GPU is lost"
  *   fail CALL CODE [every PART WHOLE] [FROM [TO]]   CALL may hold * and ?, or name one field value
  *   slow CALL MS [...]                              ("field:186") or one buffer ("sample:1", the
  *   hang CALL [...]                                 NVML sampling type). Before the first `gpu` it
  *   garbage CALL [...]                              is for all GPUs. garbage: all ones, returned
- *                                                   with success. hang: until TO, for ever without
+ *                                                   with success. hang: until TO, for ever without.
+ *                                                   One GPM metric is "gpm:174", a call on a MIG device
+ *                                                   CALL/GI/CI
  * `nvmlInit` names initialisation. Functions that an old driver lacks are left out when the library
  * is built (build.py, `without`), since the binding looks symbols up.
  *
@@ -53,7 +66,7 @@
  *   the scenario's guesses. Calls do not serialise on a driver lock, take no CPU in a kernel, and a
  *   hanging call does not block others. Sensors are exact: no noise, no sensor gaps, no energy steps.
  *   A lost GPU answers cleanly; a real one may hang, crash the caller or lose its handle. No MIG
- *   instances, vGPU, NVLink, GPM, events, ECC details, accounting, topology, or anything that sets.
+ *   instances, vGPU, NVLink, GPM, ECC details, accounting, topology, or anything that sets.
  *   Process utilisation has one record a process, of the last window only. nvmlDeviceGetSamples on
  *   a real driver may truncate from either end when the caller's array is short; here the oldest
  *   come first. Nothing depends on the calling user, namespace or container.
@@ -134,9 +147,18 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device)
     LEAVE(OK);
 }
 
+/* Addresses are numbers: "0000:1b:00.0" is the GPU that the driver writes "00000000:1B:00.0". */
+static int same_address(const char *one, const char *other) {
+    unsigned a[4], b[4];
+    return sscanf(one, "%x:%x:%x.%x", &a[0], &a[1], &a[2], &a[3]) == 4 &&
+           sscanf(other, "%x:%x:%x.%x", &b[0], &b[1], &b[2], &b[3]) == 4 && !memcmp(a, b, sizeof a);
+}
+
 static struct gpu *find_gpu(const char *text, int by_uuid) {
-    for (int i = 0; i < sim.n_gpus; i++)
-        if (!strcmp(text, by_uuid ? sim.gpus[i].uuid : sim.gpus[i].pci)) return &sim.gpus[i];
+    for (int i = 0; i < sim.n_gpus; i++) {
+        struct gpu *gpu = &sim.gpus[i];
+        if (by_uuid ? !strcmp(text, gpu->uuid) : same_address(text, gpu->pci)) return gpu;
+    }
     return NULL;
 }
 
@@ -156,13 +178,17 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *pci, nvmlDevice_t *dev
     LEAVE(OK);
 }
 
-#define TEXT_OF_GPU(function, field)                                                               \
-    nvmlReturn_t function(nvmlDevice_t gpu, char *out, unsigned size) {                            \
-        ENTER_AS(gpu, 1);                                                                          \
-        LEAVE(copy_text(out, size, gpu->field));                                                   \
-    }
-TEXT_OF_GPU(nvmlDeviceGetName, name)
-TEXT_OF_GPU(nvmlDeviceGetUUID, uuid)
+nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *out, unsigned size) {
+    ENTER_AS(device, IDENTITY | ON_MIG);
+    char name[160];
+    snprintf(name, sizeof name, call.mig ? "%s MIG %s" : "%s", call.gpu->name, call.mig ? call.mig->profile : "");
+    LEAVE(copy_text(out, size, name));
+}
+
+nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *out, unsigned size) {
+    ENTER_AS(device, IDENTITY | ON_MIG);
+    LEAVE(copy_text(out, size, call.mig ? call.mig->uuid : call.gpu->uuid));
+}
 
 nvmlReturn_t nvmlDeviceGetSerial(nvmlDevice_t gpu, char *out, unsigned size) {
     ENTER_AS(gpu, 1);
@@ -315,12 +341,6 @@ nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t gpu, unsigned *current, unsigned 
     LEAVE(OK);
 }
 
-nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t gpu, unsigned *count) {
-    ENTER(gpu);
-    *count = 0;
-    LEAVE(OK);
-}
-
 /* ---- clocks ---------------------------------------------------------------------------------- */
 
 static const struct series *clock_series(const struct gpu *gpu, unsigned type, int maximum) {
@@ -356,22 +376,37 @@ nvmlReturn_t nvmlDeviceGetMaxCustomerBoostClock(nvmlDevice_t gpu, unsigned type,
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t gpu, nvmlMemory_t *memory) {
-    ENTER(gpu);
-    double used = AT(mem_used) + AT(mem_reserved);
-    PUT(memory->total, NEAREST(AT(mem_total)) * MIB);
-    PUT(memory->used, NEAREST(used) * MIB);
-    PUT(memory->free, NEAREST(AT(mem_total) - used) * MIB);
+/* In MiB. Of a MIG device: what its processes hold, without a reserve. */
+struct memory { unsigned long long total, used, reserved; };
+
+static struct memory memory_of(const struct call *call) {
+    const struct gpu *gpu = call->gpu;
+    if (call->mig)
+        return (struct memory){NEAREST(call->mig->mem_mib), NEAREST(mig_used_bytes(call->mig, call->now) / MIB), 0};
+    return (struct memory){
+        NEAREST(series_at(&gpu->mem_total, call->now)),
+        NEAREST(series_at(&gpu->mem_used, call->now)),
+        NEAREST(series_at(&gpu->mem_reserved, call->now)),
+    };
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
+    ENTER_AS(device, ON_MIG);
+    struct memory m = memory_of(&call);
+    PUT(memory->total, m.total * MIB);
+    PUT(memory->used, (m.used + m.reserved) * MIB);
+    PUT(memory->free, (m.total - m.used - m.reserved) * MIB);
     LEAVE(OK);
 }
 
-nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t gpu, nvmlMemory_v2_t *memory) {
-    ENTER(gpu);
+nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
+    ENTER_AS(device, ON_MIG);
     REQUIRE(memory->version == MEMORY_V2, ARGUMENT_VERSION_MISMATCH);
-    PUT(memory->total, NEAREST(AT(mem_total)) * MIB);
-    PUT(memory->reserved, NEAREST(AT(mem_reserved)) * MIB);
-    PUT(memory->used, NEAREST(AT(mem_used)) * MIB);
-    PUT(memory->free, NEAREST(AT(mem_total) - AT(mem_used) - AT(mem_reserved)) * MIB);
+    struct memory m = memory_of(&call);
+    PUT(memory->total, m.total * MIB);
+    PUT(memory->reserved, m.reserved * MIB);
+    PUT(memory->used, m.used * MIB);
+    PUT(memory->free, (m.total - m.used - m.reserved) * MIB);
     LEAVE(OK);
 }
 

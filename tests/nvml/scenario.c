@@ -288,6 +288,71 @@ static int parse_process(struct line *l, struct gpu *g) {
     return range(l, &p->from, &p->to);
 }
 
+/* event AT BITS [DATA] [instance GI CI] */
+static int parse_event(struct line *l, struct scenario *sc, int gpu) {
+    if (sc->n_events == MAX_EVENTS) return complain(l, "too many events");
+    struct event *e = &sc->events[sc->n_events++];
+    *e = (struct event){.gpu = gpu, .gpu_instance = ~0u, .compute_instance = ~0u};
+    double type, data = 0, gi, ci;
+    if (number(l, &e->at) || number(l, &type)) return -1;
+    if (l->at < l->n && strcmp(l->word[l->at], "instance") && number(l, &data)) return -1;
+    e->type = (unsigned long long)type, e->data = (unsigned long long)data;
+    if (!next_is(l, "instance")) return 0;
+    if (number(l, &gi) || number(l, &ci)) return -1;
+    e->gpu_instance = (unsigned)gi, e->compute_instance = (unsigned)ci;
+    return 0;
+}
+
+/* mig_device GI CI PROFILE MEM_MIB SMS SLICES [FROM [TO]] */
+static int parse_mig_device(struct line *l, struct gpu *g) {
+    if (g->n_mig_devices == MAX_MIG_DEVICES) return complain(l, "too many MIG devices");
+    struct mig_device *m = &g->mig_devices[g->n_mig_devices++];
+    double gi, ci, sms, slices;
+    if (number(l, &gi) || number(l, &ci)) return -1;
+    if (gi < 0 || gi >= MAX_INSTANCES) return complain(l, "no such GPU instance");
+    const char *profile = next(l);
+    *m = (struct mig_device){.gpu = g, .gpu_instance = (unsigned)gi, .compute_instance = (unsigned)ci};
+    snprintf(m->profile, sizeof m->profile, "%s", profile ? profile : "");
+    if (number(l, &m->mem_mib) || number(l, &sms) || number(l, &slices)) return -1;
+    m->sm_count = (unsigned)sms, m->slices = (unsigned)slices;
+    snprintf(m->uuid, sizeof m->uuid, "MIG-%08x-0000-0000-0000-%012x", (unsigned)g->index,
+             (unsigned)g->n_mig_devices);
+    return range(l, &m->from, &m->to);
+}
+
+/* gpm FIELD SERIES, gpm_instance GI FIELD SERIES */
+static int parse_gpm(struct line *l, struct activity *a) {
+    const char *what = next(l);
+    if (!what) return complain(l, "a GPM field is missing");
+#define X(field, number, initial) \
+    if (!strcmp(what, #field)) return parse_series(l, &a->field);
+    GPM_FIELDS(X)
+#undef X
+    if (!strcmp(what, "decoder")) return parse_series(l, &a->decoder);
+    return complain(l, "no such GPM field");
+}
+
+static int parse_gpm_instance(struct line *l, struct gpu *g) {
+    double id;
+    if (number(l, &id)) return -1;
+    if (id < 0 || id >= MAX_INSTANCES) return complain(l, "no such GPU instance");
+    return parse_gpm(l, &g->instances[(int)id]);
+}
+
+static void activity_defaults(struct activity *a) {
+#define X(field, number, initial) series_constant(&a->field, initial);
+    GPM_FIELDS(X)
+#undef X
+    series_constant(&a->decoder, 0);
+}
+
+static void activity_free(struct activity *a) {
+#define X(field, number, initial) series_free(&a->field);
+    GPM_FIELDS(X)
+#undef X
+    series_free(&a->decoder);
+}
+
 static int text(struct line *l, char *out, size_t size) {
     out[0] = 0;
     while (l->at < l->n) {
@@ -305,6 +370,10 @@ static int parse_scalar(struct line *l, struct gpu *g, const char *what, int *kn
                  : !strcmp(what, "pcie_counter_bits")    ? &g->pcie_counter_bits
                  : !strcmp(what, "fields_up_to")         ? &g->field_max
                  : !strcmp(what, "process_struct_bytes") ? &g->process_struct_bytes
+                 : !strcmp(what, "gpm_support")          ? &g->gpm
+                 : !strcmp(what, "gpm_metrics_up_to")    ? &g->gpm_metric_max
+                 : !strcmp(what, "decoders")             ? &g->decoders
+                 : !strcmp(what, "event_types")          ? &g->event_types
                                                          : NULL;
     *known = seconds || whole || !strcmp(what, "energy_base_mj");
     if (!*known) return 0;
@@ -322,6 +391,11 @@ static int parse_gpu_line(struct line *l, struct scenario *sc, struct gpu *g, co
     if (!strcmp(what, "serial")) return text(l, g->serial, sizeof g->serial);
     if (!strcmp(what, "buffer")) return parse_buffer(l, g);
     if (!strcmp(what, "process")) return parse_process(l, g);
+    if (!strcmp(what, "gpm")) return parse_gpm(l, &g->activity);
+    if (!strcmp(what, "gpm_instance")) return parse_gpm_instance(l, g);
+    if (!strcmp(what, "mig_device")) return parse_mig_device(l, g);
+    if (!strcmp(what, "event")) return parse_event(l, sc, g->index);
+    if (!strcmp(what, "sleeps")) return range(l, &g->sleeps_from, &g->sleeps_to);
     if (!strcmp(what, "cc")) {
         double major, minor;
         if (number(l, &major) || number(l, &minor)) return -1;
@@ -353,6 +427,10 @@ static void gpu_defaults(struct gpu *g, int index) {
     g->arch = 9, g->cc_major = 9;
     g->util_window = 1.0 / 6, g->power_window = 1;
     g->pcie_counter_bits = 64, g->field_max = 1000, g->process_struct_bytes = 24;
+    g->event_types = 0xfe0b;
+    g->gpm = 1, g->gpm_metric_max = 1000, g->decoders = 7;
+    activity_defaults(&g->activity);
+    for (int i = 0; i < MAX_INSTANCES; i++) activity_defaults(&g->instances[i]);
 #define X(field, initial) series_constant(&g->field, initial);
     SERIES_FIELDS(X)
 #undef X
@@ -423,6 +501,8 @@ static int expand(const struct line *l, const char *in, char *out, size_t size) 
 
 int scenario_load(struct scenario *sc, const char *path) {
     for (int i = 0; i < sc->n_gpus; i++) {
+        activity_free(&sc->gpus[i].activity);
+        for (int k = 0; k < MAX_INSTANCES; k++) activity_free(&sc->gpus[i].instances[k]);
 #define X(field, initial) series_free(&sc->gpus[i].field);
         SERIES_FIELDS(X)
 #undef X

@@ -11,6 +11,9 @@
 #define MAX_PROCESSES 128
 #define MAX_FAULTS 256
 #define MAX_ORDERS 16
+#define MAX_EVENTS 512
+#define MAX_INSTANCES 16
+#define MAX_MIG_DEVICES 64
 #define FOREVER 1e18
 
 /* A piecewise constant or linear function of scenario seconds; `period` > 0 repeats it. */
@@ -56,6 +59,27 @@ struct process {
     X(pcie_rx, 0) X(pcie_tx, 0) X(pcie_gen, 5) X(pcie_gen_max, 5) X(pcie_width, 16)                \
     X(pcie_width_max, 16) X(mig, 0) X(stamp_epoch, 0) X(process_stamp_epoch, 1) X(stamp_shift, 0)
 
+/* What GPM counts, with the metric's number: the scenario's names after `gpm`. Below 0: not supported. */
+#define GPM_FIELDS(X)                                                                              \
+    X(graphics, 1, 0) X(sm, 2, 0) X(occupancy, 3, 0) X(integer, 4, 0) X(tensor, 5, 0)              \
+    X(dram, 10, 0) X(fp64, 11, 0) X(fp32, 12, 0) X(fp16, 13, 0)                                    \
+    X(nvlink_rx, 60, 0) X(nvlink_tx, 61, 0) X(c2c_tx, 100, -1) X(c2c_rx, 101, -1)                  \
+    X(context_switch, 174, 0)
+
+struct activity {
+#define X(field, number, initial) struct series field;
+    GPM_FIELDS(X)
+#undef X
+    struct series decoder; /* mean over the decoders */
+};
+
+struct mig_device {
+    struct gpu *gpu;
+    unsigned gpu_instance, compute_instance, sm_count, slices;
+    char profile[32], uuid[64];
+    double mem_mib, from, to;
+};
+
 struct gpu {
     int index;
     char name[96], uuid[96], pci[32], serial[30];
@@ -64,12 +88,20 @@ struct gpu {
     int pcie_counter_bits;
     int field_max;            /* field ids above it are unknown to this driver */
     int process_struct_bytes; /* 24; 32 imitates the first R535 drivers */
+    int event_types;          /* what nvmlDeviceGetSupportedEventTypes answers; 0: no events */
 #define X(field, initial) struct series field;
     SERIES_FIELDS(X)
 #undef X
     struct buffer buffers[BUF_COUNT];
     struct process processes[MAX_PROCESSES];
     int n_processes;
+    int gpm;            /* 0: this part has no GPM, whatever its architecture */
+    int gpm_metric_max; /* metrics above it are unknown to this driver */
+    int decoders;
+    struct activity activity, instances[MAX_INSTANCES];
+    struct mig_device mig_devices[MAX_MIG_DEVICES];
+    int n_mig_devices;
+    double sleeps_from, sleeps_to; /* a call to it in between wakes it, which the account shows */
 };
 
 enum fault_kind { FAULT_FAIL, FAULT_SLOW, FAULT_HANG, FAULT_GARBAGE };
@@ -89,6 +121,13 @@ struct order {
     int n, gpu[MAX_GPUS];
 };
 
+struct event {
+    int gpu;
+    double at;
+    unsigned long long type, data;
+    unsigned gpu_instance, compute_instance;
+};
+
 struct scenario {
     char driver[80], nvml[80];
     int cuda;
@@ -98,6 +137,8 @@ struct scenario {
     struct fault faults[MAX_FAULTS];
     int n_orders;
     struct order orders[MAX_ORDERS];
+    int n_events;
+    struct event events[MAX_EVENTS];
 };
 
 /* Reads a scenario file; on failure says where on stderr and returns -1. */
@@ -117,11 +158,15 @@ struct call {
     uint64_t began_ns;
     double now; /* scenario seconds */
     struct gpu *gpu;
+    struct mig_device *mig; /* the handle was that of a MIG device, `gpu` is where it is */
     int garbage;
 };
 
-nvmlReturn_t call_enter(struct call *call, struct stat_slot **slot, const char *name, struct gpu *gpu,
-                        int identity);
+/* What a call may be asked of besides a GPU that answers. */
+enum { IDENTITY = 1, ON_MIG = 2 };
+
+nvmlReturn_t call_enter(struct call *call, struct stat_slot **slot, const char *name, void *handle,
+                        int kind);
 nvmlReturn_t call_leave(struct call *call, nvmlReturn_t code);
 nvmlReturn_t fault_for(struct call *call, const char *key);
 void call_delay_ms(double ms);
@@ -131,5 +176,12 @@ int sim_initialised(void);
 struct gpu *sim_gpu_at(unsigned index, double now);
 unsigned sim_gpu_count(double now);
 int sim_gpu_valid(const struct gpu *gpu);
+
+/* nvml_mig.c */
+struct mig_device *mig_of_handle(const void *handle);
+int mig_alive(const struct mig_device *mig, double now);
+int mig_has_instance(const struct gpu *gpu, unsigned instance, double now);
+int mig_holds(const struct mig_device *mig, const struct process *process);
+double mig_used_bytes(const struct mig_device *mig, double now);
 
 #endif

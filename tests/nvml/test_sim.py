@@ -143,6 +143,22 @@ def test_a_lost_gpu_still_says_who_it_is(ask: Callable[..., Any]) -> None:
     assert (name, power, opened) == ("Test", 15, 15)
 
 
+def test_a_call_to_a_gpu_that_sleeps_is_on_record(ask: Callable[..., Any], tmp_path: Path) -> None:
+    ask(
+        "gpu\n  sleeps 1 3\ngpu\n  pci 00000000:1B:00.0",
+        """
+        for _ in range(5):
+            n.nvmlDeviceGetName(gpu)
+            n.nvmlDeviceGetHandleByPciBusId(b"0000:1b:00.0")
+            clock.step(1)
+        answer(0)
+        """,
+    )
+    stats = read_stats(tmp_path / "stats")
+    assert stats["wakes GPU 0"].calls == 2
+    assert "wakes GPU 1" not in stats
+
+
 def test_slow_calls_step_the_clock_and_are_accounted(
     ask: Callable[..., Any], tmp_path: Path
 ) -> None:

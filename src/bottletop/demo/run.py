@@ -130,9 +130,12 @@ class RunningDemo:
             )
         ]
         simulated = functools.partial(SimulatedGpu, card=card, tenants=tenants)
+        # What else is read of a real GPU (gpu_event and its like) has no part in a simulated one.
+        names = [getattr(factory, "name", "") for factory in COLLECTORS]
         return tuple(
-            simulated if getattr(factory, "name", "") == SimulatedGpu.name else factory
-            for factory in COLLECTORS
+            simulated if name == SimulatedGpu.name else factory
+            for name, factory in zip(names, COLLECTORS, strict=True)
+            if not name.startswith(f"{SimulatedGpu.name}_")
         )
 
     @property
