@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_right
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bottletop.model import NS_PER_S, Absent, Row, Sample, State
 from bottletop.rules.clocks import LIMITERS
@@ -12,6 +12,10 @@ from bottletop.tables import (
     Cgroup,
     Disk,
     Gpu,
+    GpuActivity,
+    GpuEvent,
+    GpuHealth,
+    GpuLink,
     GpuProcess,
     GpuUtilSample,
     HotThread,
@@ -24,7 +28,7 @@ from bottletop.tables import (
 from rulelab.scene import START_NS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from bottletop.model import Metric, Table, Value
     from rulelab.scene import Phase, Scene, Settings
@@ -134,6 +138,7 @@ class Rows:
             utils.extend(self._util(index, t_s, settings))
         yield self._sample(Gpu, now, gpus)
         yield self._sample(GpuUtilSample, now, utils)
+        yield from self._conditions(now, t_s, settings)
         if settings.processes:
             yield self._gpu_processes(now, settings)
         yield self._disks(now, settings)
@@ -181,7 +186,49 @@ class Rows:
                 if line.counters
                 else Absent(State.UNSUPPORTED)
             )
+        for name, cell in settings.cells.get(str(index), {}).items():
+            metric = getattr(Gpu, name)
+            values[metric] = self._cell(metric, key, cell, 1)
         return Gpu.row(key, now, values)
+
+    def _cell(self, metric: Metric, key: str, cell: Any, dt_s: float) -> Value:
+        """A cell as a scene writes it: a value, a rate, or why there is none."""
+        if isinstance(cell, dict):
+            return self.grow(metric, key, cell["per_s"] * dt_s)
+        if isinstance(cell, str) and cell.startswith("!"):
+            state, _, reason = cell[1:].partition(" ")
+            return Absent(State(state), reason)
+        value: Value = cell
+        return value
+
+    def _conditions(self, now: int, t_s: float, settings: Settings) -> Iterator[Sample]:
+        """Activity each second, health and links as often as their tables say, events at once."""
+        tables: list[tuple[type[Table], Mapping[str, Mapping[str, Any]], float]] = [
+            (GpuActivity, settings.activity, 1),
+            (GpuHealth, settings.health, GpuHealth.period_s),
+            (GpuLink, settings.link, GpuLink.period_s),
+        ]
+        for table, cells, every_s in tables:
+            if not cells or round(t_s) % every_s != 1 % every_s:
+                continue
+            rows = []
+            for name, line in cells.items():
+                key = gpu_key(int(name.partition("-")[0]))
+                values: dict[Metric, Value] = {}
+                if table is GpuLink:
+                    values[GpuLink.gpu], values[GpuLink.link] = key, int(name.partition("-")[2])
+                    key = f"{key}/{name.partition('-')[2]}"
+                for column, cell in line.items():
+                    metric = getattr(table, column)
+                    values[metric] = self._cell(metric, key, cell, every_s)
+                rows.append(table.row(key, now, values))
+            yield self._sample(table, now, rows)
+        for event in self.scene.events:
+            if t_s - 1 < event["at"] <= t_s:
+                cells_of = {k: v for k, v in event.items() if k not in ("at", "gpu")}
+                happened = {getattr(GpuEvent, name): value for name, value in cells_of.items()}
+                key = gpu_key(event.get("gpu", 0))
+                yield self._sample(GpuEvent, now, [GpuEvent.row(key, now, happened)])
 
     def _util(self, index: int, t_s: float, settings: Settings) -> list[Row]:
         """The driver's buffer, or one polled window a second under the same table."""

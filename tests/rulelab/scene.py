@@ -13,6 +13,11 @@ one clock as it would on a real host. Rows come at the moments at which real sou
     stage = "decode"          stage under way
     [[thread]]                further threads at a constant rate: name, cpu, blocked, pid
     [gpu]  [cgroup]  [disk.NAME]  [io]  [own]  [processes]     see the classes below
+    [cells.0]                 columns of GPU 0 in `gpu` that are not as [gpu] says
+    [health.0] [activity.0] [link.0-2]    its columns in `gpu_health` and `gpu_activity`, its link 2
+    [[event]]                 at, gpu, kind and xid of a `gpu_event`
+    power_w = "!error why"    a cell without a value: the state after the mark, then the reason
+    pcie_replays = {per_s=2}  a counter
     without = ["stage"]       tables that cannot be read
     [[change]]                at = 20, then any of the keys above that hold from there on
 """
@@ -20,15 +25,19 @@ one clock as it would on a real host. Rows come at the moments at which real sou
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bottletop.model import NS_PER_S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 START_NS = 1_000 * NS_PER_S
+
+Cells = Mapping[str, Mapping[str, Any]]
+"""Columns by name, by GPU number (and link: "0-2")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +128,10 @@ class Settings:
     """driver (share of time), call_s, cpu (cores)."""
     processes: Mapping[str, float] = field(default_factory=dict)
     """Utilisation in percent by "gpu/pid"; pid 0 is the target."""
+    cells: Cells = field(default_factory=dict)
+    health: Cells = field(default_factory=dict)
+    activity: Cells = field(default_factory=dict)
+    link: Cells = field(default_factory=dict)
     without: tuple[str, ...] = ()
 
     def changed(self, raw: Mapping[str, Any]) -> Settings:
@@ -140,7 +153,16 @@ class Settings:
                     known["major_faults_per_s"] = value.get("major_faults_per_s", 0)
                 case "without":
                     known["without"] = tuple(value)
-                case "cgroup" | "psi" | "own" | "processes":
+                case (
+                    "cgroup"
+                    | "psi"
+                    | "own"
+                    | "processes"
+                    | "cells"
+                    | "health"
+                    | "activity"
+                    | "link"
+                ):
                     known[key] = value
                 case _:
                     raise KeyError(f"unknown key {key!r}")
@@ -156,6 +178,7 @@ class Scene:
     seed: int
     settings: Settings
     changes: tuple[tuple[float, Settings], ...]
+    events: tuple[Mapping[str, Any], ...] = ()
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> Scene:
@@ -163,7 +186,7 @@ class Scene:
         rest = {
             key: value
             for key, value in raw.items()
-            if key not in ("about", "seconds", "target", "seed", "expect", "change")
+            if key not in ("about", "seconds", "target", "seed", "expect", "change", "event")
         }
         settings = Settings().changed(rest)
         changes = []
@@ -177,6 +200,7 @@ class Scene:
             raw.get("seed", 1),
             settings,
             tuple(changes),
+            tuple(raw.get("event", ())),
         )
 
     def at(self, t_s: float) -> Settings:
