@@ -72,6 +72,10 @@ class Exchange:
     """`target`: keys of the disks that hold open files of the target."""
     device_files: Mapping[ProcessId, int | Absent] = field(default_factory=dict)
     """`target`: how many GPU device files each process has open."""
+    on_screen: frozenset[type[Table]] = frozenset()
+    """The screen: tables that somebody looks at, which are read more often where it costs."""
+    resting_gpus: frozenset[str] = frozenset()
+    """`gpu`: PCI addresses of the GPUs that are left alone, so that they can be suspended."""
     probe: str | Absent = NOT_READ
     """`stage`: how the target's stages are read, or why they are not."""
 

@@ -10,8 +10,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from bottletop.collectors.base import Unavailable
-from bottletop.model import NS_PER_S, Absent, Metric, Row, Sample, State, Table, Value
-from bottletop.roots import read_bytes
+from bottletop.collectors.gpu_process_names import ProcessNames
+from bottletop.model import (
+    NOT_READ,
+    NS_PER_S,
+    Absent,
+    Metric,
+    Row,
+    Sample,
+    State,
+    Table,
+    Value,
+)
 from bottletop.tables.gpu import (
     LOST,
     Gpu,
@@ -33,6 +43,10 @@ FINEST_PER_GPU_S = 0.01
 """Power and clock samples closer than this times the number of GPUs are averaged: the store and the
 recording of a big host take 200 rows a second of them, a host with two GPUs loses nothing."""
 
+LOOKED_AT_PERIOD_S = 2
+"""Period of the process lists while a screen shows them."""
+
+NO_INSTANCE = Absent(State.NOT_APPLICABLE, "not on a MIG instance")
 _UNLISTED = Absent(State.LOST, "the driver no longer lists it")
 
 
@@ -57,7 +71,8 @@ class GpuCollector:
         self._devices: list[Device] = []
         self._seen: dict[str, dict[Metric, Value]] = {}
         """Facts of every GPU ever read, by UUID: one that leaves the list is shown as lost."""
-        self._processes_due_ns = 0
+        self._listed_ns: int | None = None
+        self._names = ProcessNames(context.roots)
 
     def open(self) -> None:
         """Initialise the driver and list its GPUs. Raises `Unavailable` saying what to do."""
@@ -82,7 +97,7 @@ class GpuCollector:
             for index in range(count)
         ]
         self._driver = driver
-        self._processes_due_ns = 0
+        self._listed_ns = None
 
     def close(self) -> None:
         """Shut the driver down. Never raises, may be called twice."""
@@ -97,9 +112,11 @@ class GpuCollector:
         if driver is None:
             raise Unavailable("the NVIDIA driver is not open")
         began_ns = self._clock.monotonic_ns()
-        listing = began_ns >= self._processes_due_ns
+        looked_at = GpuProcess in self._context.exchange.on_screen
+        period_s = LOOKED_AT_PERIOD_S if looked_at else GpuProcess.period_s
+        listing = self._listed_ns is None or began_ns - self._listed_ns >= period_s * NS_PER_S
         if listing:
-            self._processes_due_ns = began_ns + round(GpuProcess.period_s * NS_PER_S)
+            self._listed_ns = began_ns
         try:
             reads = [device.read(list_processes=listing) for device in self._devices]
         except Unavailable:
@@ -130,25 +147,19 @@ class GpuCollector:
         return [Sample(self.name, table, t_ns, took_ns, tuple(rows)) for table, rows in streams]
 
     def _process_rows(self, t_ns: int) -> tuple[Row, ...]:
-        return tuple(
-            GpuProcess.row(
-                f"{device.uuid}/{pid}",
-                t_ns,
-                {
+        rows = []
+        for device in self._devices:
+            for pid, seen in device.processes.found.items():
+                named = self._names.name(pid)
+                values: dict[Metric, Value] = {
                     GpuProcess.gpu: device.uuid,
-                    GpuProcess.pid: pid,
-                    GpuProcess.process: self._name_of(pid),
-                    GpuProcess.mem_bytes: mem_bytes,
-                    GpuProcess.sm_util_pct: sm_util_pct,
-                },
-            )
-            for device in self._devices
-            for pid, (mem_bytes, sm_util_pct) in device.processes.found.items()
-        )
-
-    def _name_of(self, pid: int) -> Value:
-        """The process's name. The driver's PIDs are the host's; a container may not see them."""
-        try:
-            return clean(read_bytes(f"{self._context.roots.proc}/{pid}/comm", 64))
-        except OSError:
-            return Absent.unsupported("not seen here: it ended, or runs in another container")
+                    GpuProcess.pid: named.pid,
+                    GpuProcess.process: named.name,
+                    GpuProcess.mem_bytes: seen.mem_bytes,
+                    GpuProcess.sm_util_pct: seen.sm_util_pct,
+                    GpuProcess.kind: seen.kind,
+                    GpuProcess.namespace_pid: named.namespace_pid,
+                    GpuProcess.instance: NO_INSTANCE if seen.instance is None else NOT_READ,
+                }
+                rows.append(GpuProcess.row(f"{device.uuid}/{pid}", t_ns, values))
+        return tuple(rows)

@@ -1,21 +1,24 @@
-"""Who uses a GPU: the driver's process list, and the utilisation that it counts by process.
+"""Who uses a GPU: the driver's process lists, and the utilisation that it counts by process.
 
-Sources: nvmlDeviceGetComputeRunningProcesses (4.5 ms a call on some drivers, so at most every
-`GpuProcess.period_s`) and nvmlDeviceGetProcessUtilization. Both give PIDs of the host.
+Sources: nvmlDeviceGetComputeRunningProcesses and its graphics and MPS twins (4.5 ms a call on some
+drivers, so as rarely as the collector asks) and nvmlDeviceGetProcessUtilization. All give PIDs of
+the host.
 """
 
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pynvml
 
 from bottletop.collectors.gpu_readings import believed
 from bottletop.model import NOT_READ, Absent, State, Value
-from bottletop.tables.gpu import GpuProcess
+from bottletop.tables.gpu import COMPUTE, GRAPHICS, MPS, GpuProcess
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bottletop.collectors.gpu_driver import Driver
 
 MAX_PID = 2**22
@@ -23,14 +26,39 @@ MAX_PID = 2**22
 ROOM = 32
 MAX_RECORDS = 4096
 NOT_AVAILABLE = 2**64 - 1
+WHOLE_GPU = 0xFFFFFFFF
 FRESH_US = 2_000_000
 
-_LISTS = (
-    "nvmlDeviceGetComputeRunningProcesses_v3",
-    "nvmlDeviceGetComputeRunningProcesses_v2",
-)
+_LISTS = {
+    GRAPHICS: "nvmlDeviceGetGraphicsRunningProcesses",
+    COMPUTE: "nvmlDeviceGetComputeRunningProcesses",
+    MPS: "nvmlDeviceGetMPSComputeRunningProcesses",
+}
+"""By kind. A process in several lists is of the last of them: who draws may compute besides, and
+who computes may do so through MPS."""
+_VERSIONS = ("_v3", "_v2")
 _NOT_LISTED = Absent(State.NOT_APPLICABLE, "not in the driver's process list")
 _NO_MEMORY = Absent.unsupported("the driver does not say how much memory a process has")
+
+
+class Record(NamedTuple):
+    """One record of a process list."""
+
+    pid: int
+    mem_bytes: Value
+    gpu_instance: int
+    compute_instance: int
+
+
+class Seen(NamedTuple):
+    """What is known of one process on one GPU."""
+
+    mem_bytes: Value
+    sm_util_pct: Value
+    """Mean since the list before."""
+    kind: Value
+    instance: tuple[int, int] | None
+    """MIG GPU instance and compute instance that it runs on, where the driver says so."""
 
 
 class GpuProcesses:
@@ -39,9 +67,9 @@ class GpuProcesses:
     def __init__(self, driver: Driver, handle: object) -> None:
         self._driver = driver
         self._handle = handle
-        self._listed = _process_array(ROOM)
-        self._list_at = 0
-        self._no_list: Absent | None = None
+        self._lists = {
+            kind: ProcessList(driver, handle, function) for kind, function in _LISTS.items()
+        }
         self._no_util: Absent | None = None
         self._records: ctypes.Array[ctypes.Structure] | None = None
         self._last_seen_us = 0
@@ -49,9 +77,9 @@ class GpuProcesses:
         self._reads = 0
         self._util_failed: Absent | None = None
         self.count: Value = NOT_READ
-        """Processes in the list, or why there is no list."""
-        self.found: dict[int, tuple[Value, Value]] = {}
-        """Memory in bytes and mean SM utilisation since the list before, by PID."""
+        """Processes in the lists, or why there is no list."""
+        self.found: dict[int, Seen] = {}
+        """By PID, as of the last `refresh`."""
 
     # -- utilisation: a record a process that ran in the driver's last sampling period --------
 
@@ -103,81 +131,127 @@ class GpuProcesses:
             self._records = (pynvml.c_nvmlProcessUtilizationSample_t * size)()
         return Absent.error("the driver's number of processes changes faster than it is read")
 
-    # -- list ---------------------------------------------------------------------------------
+    # -- lists --------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Read the process list and close the account of utilisation since the list before."""
-        memory = self._memory_by_pid()
+        """Read the process lists and close the account of utilisation since the lists before."""
+        listed = self._listed()
         sums, reads = self._sums, self._reads
         self._sums, self._reads = {}, 0
         missing = self._util_failed
-        if isinstance(memory, Absent):
-            self.count = memory
-            memory = {}
         for pid in sums:
-            memory.setdefault(pid, _NOT_LISTED)
+            listed.setdefault(pid, (Record(pid, _NOT_LISTED, WHOLE_GPU, WHOLE_GPU), _NOT_LISTED))
         self.found = {
-            pid: (
-                size,
+            pid: Seen(
+                record.mem_bytes,
                 missing or believed(GpuProcess.sm_util_pct, sums.get(pid, 0) / max(reads, 1)),
+                kind,
+                _instance(record),
             )
-            for pid, size in memory.items()
+            for pid, (record, kind) in listed.items()
         }
 
-    def _memory_by_pid(self) -> dict[int, Value] | Absent:
-        """Bytes by PID. Sets `count`."""
-        if self._no_list is not None:
-            return self._no_list
-        listed = self._list()
-        if isinstance(listed, Absent):
-            if listed.state is State.UNSUPPORTED:
-                self._no_list = listed
-            return listed
-        memory = {pid: size for pid, size in listed if 0 < pid <= MAX_PID}
-        bad = [pid for pid, _ in listed if not 0 < pid <= MAX_PID]
-        self.count = len(memory)
-        if bad:
-            self.count = Absent.implausible(
-                bad[0], f"{len(bad)} of {len(listed)} records carry no possible PID"
-            )
-        return memory
+    def _listed(self) -> dict[int, tuple[Record, Value]]:
+        """Record and kind by PID. Sets `count`."""
+        merged: dict[int, tuple[Record, Value]] = {}
+        bad: list[int] = []
+        failed: Absent | None = None
+        for kind, part in self._lists.items():
+            records = part.read()
+            if isinstance(records, Absent):
+                # A GPU that draws nothing need not have the other lists.
+                if kind == COMPUTE or records.state is not State.UNSUPPORTED:
+                    failed = failed or records
+                continue
+            bad += [record.pid for record in records if not _possible(record.pid)]
+            for record in records:
+                if _possible(record.pid):
+                    before, _ = merged.get(record.pid, (record, None))
+                    merged[record.pid] = _larger(before, record), kind
+        self.count = failed or len(merged)
+        if bad and failed is None:
+            self.count = Absent.implausible(bad[0], f"{len(bad)} records carry no possible PID")
+        return dict(sorted(merged.items()))
 
-    def _list(self) -> list[tuple[int, Value]] | Absent:
+
+class ProcessList:
+    """One of the driver's process lists of one GPU. "Not supported" is remembered."""
+
+    def __init__(self, driver: Driver, handle: object, function: str) -> None:
+        self._driver = driver
+        self._handle = handle
+        self._function = function
+        self._version = 0
+        self._array = _process_array(ROOM)
+        self._unsupported: Absent | None = None
+
+    def read(self) -> Sequence[Record] | Absent:
         """The list by the newest function whose records make sense.
 
         Binding and driver have disagreed about the record before (R510, R535): the PIDs are then 0
         or 4294967295, and the older function may still agree.
         """
-        answer = self._records_of(_LISTS[self._list_at])
-        doubtful = (
-            answer.state is State.UNSUPPORTED
-            if isinstance(answer, Absent)
-            else any(not 0 < pid <= MAX_PID for pid, _ in answer)
-        )
-        if not doubtful or self._list_at + 1 == len(_LISTS):
-            return answer
-        older = self._records_of(_LISTS[self._list_at + 1])
-        if isinstance(older, Absent) or any(not 0 < pid <= MAX_PID for pid, _ in older):
-            return answer
-        self._list_at += 1
-        return older
+        if self._unsupported is not None:
+            return self._unsupported
+        answer = self._records(_VERSIONS[self._version])
+        if _doubtful(answer) and self._version + 1 < len(_VERSIONS):
+            older = self._records(_VERSIONS[self._version + 1])
+            if not _doubtful(older):
+                self._version += 1
+                answer = older
+        if isinstance(answer, Absent) and answer.state is State.UNSUPPORTED:
+            self._unsupported = answer
+        return answer
 
-    def _records_of(self, function: str) -> list[tuple[int, Value]] | Absent:
-        """(pid, bytes) of each record. One call, where the binding's wrapper makes two."""
+    def _records(self, version: str) -> Sequence[Record] | Absent:
+        """One call, where the binding's wrapper makes two."""
         for _ in range(2):
             # Half of the array is withheld from the driver: it may write longer records than ours.
-            room = len(self._listed) // 2
+            room = len(self._array) // 2
             count = ctypes.c_uint(room)
-            code = self._driver.raw(function, self._handle, ctypes.byref(count), self._listed)
+            code = self._driver.raw(
+                self._function + version, self._handle, ctypes.byref(count), self._array
+            )
             if isinstance(code, Absent):
                 return code
             if code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
                 found = min(count.value, room) if code == pynvml.NVML_SUCCESS else 0
                 return [
-                    (record.pid, _bytes(record.usedGpuMemory)) for record in self._listed[:found]
+                    Record(
+                        record.pid,
+                        _bytes(record.usedGpuMemory),
+                        record.gpuInstanceId,
+                        record.computeInstanceId,
+                    )
+                    for record in self._array[:found]
                 ]
-            self._listed = _process_array(min(2 * count.value, MAX_RECORDS))
+            self._array = _process_array(min(2 * count.value, MAX_RECORDS))
         return Absent.error("more processes than can be read")
+
+
+def _possible(pid: int) -> bool:
+    return 0 < pid <= MAX_PID
+
+
+def _doubtful(answer: Sequence[Record] | Absent) -> bool:
+    """Whether another version of the function may do better."""
+    if isinstance(answer, Absent):
+        return answer.state is State.UNSUPPORTED
+    return any(not _possible(record.pid) for record in answer)
+
+
+def _larger(one: Record, other: Record) -> Record:
+    """Of two records of one process, the one that tells of more memory."""
+    mine, theirs = one.mem_bytes, other.mem_bytes
+    if isinstance(mine, int) and (not isinstance(theirs, int) or mine > theirs):
+        return one
+    return other
+
+
+def _instance(record: Record) -> tuple[int, int] | None:
+    if WHOLE_GPU in (record.gpu_instance, record.compute_instance):
+        return None
+    return record.gpu_instance, record.compute_instance
 
 
 def _process_array(room: int) -> ctypes.Array[ctypes.Structure]:

@@ -224,6 +224,19 @@ def test_a_dead_sampler_is_reported_and_does_not_look_alive() -> None:
     run.stop()
 
 
+def test_what_a_screen_looks_at_reaches_the_collectors() -> None:
+    seen: list[Context] = []
+
+    class Asking(Steady):
+        def __init__(self, context: Context) -> None:
+            super().__init__(context)
+            seen.append(context)
+
+    run = runtime(ManualClock(), Asking)
+    run.look_at(frozenset({Memory}))
+    assert seen[0].exchange.on_screen == {Memory}
+
+
 def test_the_collector_protocol_is_what_these_sources_are() -> None:
     kept: Collector = Steady(Context(clock=ManualClock(), roots=Roots()))
     assert kept.read()[0].t_ns == 1_000 * NS_PER_S

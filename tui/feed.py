@@ -9,6 +9,7 @@ from bottletop.tui.reading import Reader
 
 if TYPE_CHECKING:
     from bottletop.clock import Clock
+    from bottletop.model import Table
     from bottletop.snapshot import Feed, LiveFeed, ReplayFeed, Snapshot
     from bottletop.tui.reading import Reading
 
@@ -43,6 +44,11 @@ class Pump:
     def replay(self) -> ReplayFeed:
         """The feed as a replay; the caller knows that it is."""
         return cast("ReplayFeed", self._feed)
+
+    def look_at(self, tables: frozenset[type[Table]]) -> None:
+        """Tell a live feed what is looked at."""
+        if not self._replay:
+            self.live.look_at(tables)
 
     def poll(self) -> Reading | None:
         """The newest reading where it differs from the one on the screen, else None."""

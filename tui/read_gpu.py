@@ -69,8 +69,8 @@ class GpuPicture:
     mem_util_pct: Value
     pcie_in_bytes_s: float | None
     pcie_out_bytes_s: float | None
-    processes: tuple[tuple[int, str, Value], ...]
-    """(pid, name, device memory) of the processes on it, the largest first."""
+    processes: tuple[tuple[int, str, str, Value], ...]
+    """(pid, whose number that is, name, device memory) of its processes, the largest first."""
     clocks_held: str
     """What holds the clocks at this instant, empty when nothing does."""
     fine: Series
@@ -117,7 +117,7 @@ def _gpu(
     key: str,
     findings: Sequence[Finding],
     mark: Mark | None,
-    processes: Mapping[str, tuple[tuple[int, str, Value], ...]],
+    processes: Mapping[str, tuple[tuple[int, str, str, Value], ...]],
     span_s: float,
     *,
     few: bool,
@@ -218,19 +218,23 @@ def _held(reasons: Value) -> str:
     return clock_event_text(reasons & ~1)
 
 
-def _processes(view: View) -> dict[str, tuple[tuple[int, str, Value], ...]]:
+def _processes(view: View) -> dict[str, tuple[tuple[int, str, str, Value], ...]]:
     """Processes with a context on each GPU."""
-    found: dict[str, list[tuple[float, int, str, Value]]] = {}
+    found: dict[str, list[tuple[float, int, str, str, Value]]] = {}
     for key in view.keys(GpuProcess):
         mem = view.last(GpuProcess.mem_bytes, key)
+        pid = view.last(GpuProcess.pid, key)
+        # In a container the driver's number names nobody here, and says so.
+        whose, shown = ("host pid", pid.raw) if isinstance(pid, Absent) else ("pid", pid)
         row = (
             -(number(mem) or 0.0),
-            int(number(view.last(GpuProcess.pid, key)) or 0),
+            int(shown) if isinstance(shown, (int, float)) else 0,
+            whose,
             view.text(GpuProcess.process, key),
             mem,
         )
         found.setdefault(view.text(GpuProcess.gpu, key), []).append(row)
     return {
-        gpu: tuple((pid, name, mem) for _, pid, name, mem in sorted(rows, key=lambda row: row[:2]))
+        gpu: tuple(row[1:] for row in sorted(rows, key=lambda row: row[:2]))
         for gpu, rows in found.items()
     }

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from bottletop.attach import NotAttachable, TargetFinder, identify
 from bottletop.clock import anchor
-from bottletop.collectors.base import Context, RuntimeStats
+from bottletop.collectors.base import Context, Exchange, RuntimeStats
 from bottletop.model import (
     NO_VERDICT,
     NS_PER_S,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from bottletop.clock import Clock
     from bottletop.collectors.base import CollectorFactory
-    from bottletop.model import ProcessId
+    from bottletop.model import ProcessId, Table
     from bottletop.roots import Roots
     from bottletop.rules.base import Limits
     from bottletop.session.writer import Recorder
@@ -107,7 +107,14 @@ class Runtime:
         self._tap_lock = threading.Lock()
         self._evaluations: deque[tuple[int, Judgement]] = deque(maxlen=RECORD_PAST_S)
         self._started_ns = clock.monotonic_ns()
-        context = Context(clock=clock, roots=roots, target=lambda: self._target, stats=self.stats)
+        self._exchange = Exchange()
+        context = Context(
+            clock=clock,
+            roots=roots,
+            target=lambda: self._target,
+            stats=self.stats,
+            exchange=self._exchange,
+        )
         self.runners = [SourceRunner(make(context), clock, self._ingest) for make in collectors]
         self._judgement = Judgement(self._started_ns, NO_VERDICT)
         self._generation = 0
@@ -280,6 +287,10 @@ class Runtime:
             if self._tap is not None:
                 # Whoever judges the recording again begins anew here, as this run does.
                 self._tap.mark(self.clock.monotonic_ns(), "attach", f"pid {pid}")
+
+    def look_at(self, tables: frozenset[type[Table]]) -> None:
+        """Tell the collectors which tables are on the screen."""
+        self._exchange.on_screen = tables
 
     def start_recording(self, path: str) -> None:
         """Record to `path`, beginning with what the rings still hold. Raises OSError."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from bottletop.model import Anchor, Judgement, Source, Target
+    from bottletop.model import Anchor, Judgement, Source, Table, Target
     from bottletop.store import View
 
 
@@ -93,6 +93,9 @@ class LiveFeed(Feed, Protocol):
 
     def attach(self, pid: int) -> None:
         """Attach to another process. Raises ValueError with one line that says why not."""
+
+    def look_at(self, tables: frozenset[type[Table]]) -> None:
+        """Tell which tables are on the screen, besides those that always are."""
 
     def start_recording(self, path: str) -> None:
         """Record from now on, beginning with what the rings still hold. Raises OSError."""

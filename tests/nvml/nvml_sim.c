@@ -38,7 +38,7 @@
  *   mig_device GI CI PROFILE MEM_MIB SMS SLICES [FROM [TO]]   a MIG device, there while `mig` is 1;
  *                          its UUID ends in the number of its line among these. It uses what its
  *                          processes hold
- *   process PID MEM_MIB|- SHARE [graphics] [instance GI CI] [FROM [TO]]   SHARE of `busy`
+ *   process PID MEM_MIB|- SHARE [graphics|mps] [instance GI CI] [FROM [TO]]   SHARE of `busy`
  *   event AT BITS [DATA] [instance GI CI]   an event for those who have registered by then; DATA is
  *                          the Xid of bit 0x8 / event_types BITS: what may be registered, 0: nothing
  *   sleeps FROM [TO]       a call to this GPU then is counted as "wakes GPU N" in the statistics

@@ -266,7 +266,7 @@ static int parse_buffer(struct line *l, struct gpu *g) {
     return 0;
 }
 
-/* process PID MEM_MIB|- SHARE [graphics] [instance GI CI] [FROM [TO]] */
+/* process PID MEM_MIB|- SHARE [graphics|mps] [instance GI CI] [FROM [TO]] */
 static int parse_process(struct line *l, struct gpu *g) {
     if (g->n_processes == MAX_PROCESSES) return complain(l, "too many processes");
     struct process *p = &g->processes[g->n_processes++];
@@ -279,7 +279,7 @@ static int parse_process(struct line *l, struct gpu *g) {
         p->mem_bytes = mib * 1048576;
     }
     if (number(l, &p->share)) return -1;
-    p->graphics = next_is(l, "graphics");
+    p->graphics = next_is(l, "graphics") ? 1 : next_is(l, "mps") ? 2 : 0;
     if (next_is(l, "instance")) {
         double gi, ci;
         if (number(l, &gi) || number(l, &ci)) return -1;

@@ -28,6 +28,7 @@ from bottletop.model import (
     Source,
     SourceState,
     State,
+    Table,
     Target,
     TargetProcess,
     Unknown,
@@ -602,6 +603,7 @@ class LiveHost:
         self.refuse = refuse
         self.recording: RecordingStatus | None = None
         self.attached: list[int] = []
+        self.looked_at: frozenset[type[Table]] = frozenset()
         self._bumped = 0
 
     def snapshot(self) -> Snapshot:
@@ -612,6 +614,9 @@ class LiveHost:
         if self.refuse:
             raise ValueError(self.refuse)
         self.attached.append(pid)
+
+    def look_at(self, tables: frozenset[type[Table]]) -> None:
+        self.looked_at = tables
 
     def start_recording(self, path: str) -> None:
         if self.refuse:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bottletop.model import NS_PER_S, Finding, Judgement, Severity
+from bottletop.tables import GpuProcess
 from bottletop.tui import glyphs, themes
 from tui.conftest import dashboard
 from tui.synthetic import LiveHost, RecordedHost, Shape, gpu_key, settled
@@ -88,6 +89,15 @@ async def test_a_click_on_a_marked_gpu_opens_its_finding() -> None:
         await stage.settle()
         await stage.pilot.click("#gpus", offset=(4, 1 + 2 * 5))
         assert "thermal-throttle" in (await stage.settle()).splitlines()[1]
+
+
+async def test_the_process_lists_count_as_looked_at_while_the_gpus_are_alone() -> None:
+    feed = LiveHost(settled())
+    async with dashboard(feed, WIDE) as stage:
+        await stage.press("1")
+        assert feed.looked_at == {GpuProcess}
+        await stage.press("1")
+        assert feed.looked_at == frozenset()
 
 
 async def test_a_click_on_a_finding_opens_it() -> None:

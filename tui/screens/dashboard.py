@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from textual.screen import Screen
 
+from bottletop.tables import GpuProcess
 from bottletop.text import cell_width
 from bottletop.tui import bindings
 from bottletop.tui.compat import Board
@@ -31,11 +32,13 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.events import Click, Resize
 
-    from bottletop.model import Finding
+    from bottletop.model import Finding, Table
     from bottletop.tui.glyphs import Glyphs
     from bottletop.tui.reading import Reading
     from bottletop.tui.shell import BottletopApp
 
+LOOKED_AT: dict[str, frozenset[type[Table]]] = {"gpus": frozenset({GpuProcess})}
+"""What a panel that has the whole body shows besides, and is worth reading more often for it."""
 SPANS_S = (60.0, 30.0, 300.0, 3600.0)
 """Lengths of the GPU histories, in the order in which z goes through them."""
 
@@ -180,6 +183,7 @@ class Overview(Screen[None]):
     def action_solo(self, panel: str) -> None:
         """Give one panel the whole body; the same key again brings the overview back."""
         self._solo = "" if panel == self._solo else panel
+        self.shell.pump.look_at(LOOKED_AT.get(self._solo, frozenset()))
         self._place()
 
     def action_zoom(self) -> None:

@@ -266,9 +266,9 @@ def _details(gpu: GpuPicture) -> list[list[Span]]:
         [
             (f"  {fit(name, 18)}", "text"),
             (f" {value_text(mem_bytes, 'B'):>9}", "text"),
-            (f"  pid {pid}", "dim"),
+            (f"  {whose} {pid}", "dim"),
         ]
-        for pid, name, mem_bytes in gpu.processes
+        for pid, whose, name, mem_bytes in gpu.processes
     ]
     return lines
 

@@ -194,14 +194,17 @@ class GpuClockSample(Table):
 
 
 class GpuProcess(Table):
-    """Processes with a context on a GPU. Key: "UUID/pid". PIDs are the host's."""
+    """Processes with a context on a GPU. Key: "UUID/pid", the pid as the driver gives it."""
 
     name = "gpu_process"
     entity = "GPU UUID/pid"
     period_s = 5.0
 
     gpu = text("GPU UUID")
-    pid = gauge("", "host pid")
+    pid = gauge(
+        "",
+        "host pid; absent, with the number kept, in a container that has pids of its own",
+    )
     process = text("process name where it can be read")
     mem_bytes = gauge("B", "device memory of this process", quantum=4096)
     sm_util_pct = gauge("%", "share of the last sampling period in which its kernels ran")
