@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 BUSY_PCT = 50.0
 BUSY_SPAN_S = 30.0
 MIN_BUSY_READS = 4
+OWN_BEST_S = 300.0
+"""How far back the highest clock seen is looked for where no maximum is told."""
 
 SW_POWER_CAP = 0x004
 HW_SLOWDOWN = 0x008
@@ -43,6 +45,7 @@ NEEDS: tuple[Metric, ...] = (
     Gpu.sm_clock_boost_mhz,
     Gpu.sm_clock_max_mhz,
     Gpu.clock_event_reasons,
+    Gpu.clock_event_known,
     *(metric for metric, _ in LIMITERS.values()),
 )
 
@@ -96,6 +99,20 @@ def reference_mhz(view: View, gpu: str) -> float:
         return view.number(Gpu.sm_clock_max_mhz, gpu)
 
 
+def against_own_best(view: View, gpu: str, metric: Metric, span_s: float) -> Clock | None:
+    """A clock under load against the highest that was seen of it: a reference at most too low.
+
+    For sources that tell no maximum. None when the GPU hardly worked.
+    """
+    reads = busy_reads(view, gpu, metric, span_s)
+    seen = [value for value in view.series(metric, gpu, OWN_BEST_S).values if value == value]
+    best = max(seen, default=0.0)
+    if len(reads) < MIN_BUSY_READS or best <= 0:
+        return None
+    mean = sum(reads) / len(reads)
+    return Clock(mean, best, max(0.0, 1 - mean / best), load(view, gpu, BUSY_SPAN_S).busy)
+
+
 def loaded_clock(view: View, gpu: str, span_s: float) -> Clock | None:
     """The clock under load, None when the GPU hardly worked. Raises `Missing`."""
     return view.memo(("loaded clock", gpu, span_s), lambda: _loaded_clock(view, gpu, span_s))
@@ -131,7 +148,11 @@ def _limited_share(view: View, gpu: str, limiter: str, span_s: float) -> float:
 
 
 def bit_share(view: View, gpu: str, bits: int, span_s: float) -> float | None:
-    """Share of reads in which any of `bits` was set; None with fewer than five reads."""
+    """Share of reads in which any of `bits` was set; None with fewer than five reads, and where the
+    source cannot tell any of them."""
+    known = view.last(Gpu.clock_event_known, gpu)
+    if isinstance(known, (int, float)) and not int(known) & bits:
+        return None
     masks = [int(v) for v in view.series(Gpu.clock_event_reasons, gpu, span_s).values if v == v]
     if len(masks) < 5:
         return None

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 VERDICT_HOLD_S = 5.0
 """A verdict stands this long before another may take its place, unless something is critical."""
+ENOUGH_LOOKS = 30
+"""Looks from which k of n is taken in full; a live watch has no end that is known."""
 LONGEST_STEP_S = 5.0
 """More time between two evaluations than this was not watched (a suspend, a gap)."""
 
@@ -53,8 +55,11 @@ class _Track:
         self.since_ns = 0
         self.last: Fires | None = None
 
-    def update(self, rule: Rule, answer: Answer | None, now_ns: int) -> None:
-        """Take in one answer; None is "unknown", which neither fires nor keeps alive."""
+    def update(self, rule: Rule, answer: Answer | None, now_ns: int, patience: float = 1.0) -> None:
+        """Take in one answer; None is "unknown", which neither fires nor keeps alive.
+
+        `patience` is the part of k that is due.
+        """
         if isinstance(answer, Fires):
             self.last = answer
             self.fired.append(now_ns)
@@ -64,7 +69,7 @@ class _Track:
             self.away.append(not (isinstance(answer, Quiet) and answer.near))
         if not self.active:
             moments = [moment for moment in self.fired if moment]
-            if len(moments) >= rule.fire.k:
+            if len(moments) >= max(1, int(patience * rule.fire.k)):
                 self.active, self.since_ns = True, moments[0]
                 self.away.clear()
         elif sum(self.away) >= rule.clear.k:
@@ -90,8 +95,19 @@ class _Past:
 class Engine:
     """All rules, their state, and the judgement over the whole watch."""
 
-    def __init__(self, rules: Sequence[Rule] = RULES, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        rules: Sequence[Rule] = RULES,
+        limits: Limits | None = None,
+        *,
+        cadence_s: float = 1.0,
+        looks: int = ENOUGH_LOOKS,
+    ) -> None:
+        """`cadence_s` is the time between looks, `looks` how many there will be: a log of twelve
+        readings cannot hold a condition for longer, so k of n is scaled to a short one."""
         self._rules = tuple(rules)
+        self._longest_step_s = LONGEST_STEP_S * max(1.0, cadence_s)
+        self._patience = min(1.0, looks / ENOUGH_LOOKS)
         limits = limits or Limits()
         self._limits: dict[str, Mapping[str, float]] = {r.code: limits.of(r) for r in self._rules}
         self._nouns = {rule.code: rule.blames for rule in self._rules if rule.blames}
@@ -182,7 +198,7 @@ class Engine:
         before_ns, self._now_ns = self._now_ns, now_ns
         if not before_ns:
             return 0.0
-        return min(LONGEST_STEP_S, max(0.0, (now_ns - before_ns) / NS_PER_S))
+        return min(self._longest_step_s, max(0.0, (now_ns - before_ns) / NS_PER_S))
 
     def _judge(self, rule: Rule, view: View, began: list[tuple[str, str]]) -> str:
         """Judge one rule in all its scopes. Returns what was missing, empty when nothing was."""
@@ -206,7 +222,7 @@ class Engine:
                 tracks[key] = _Track(rule)
             track = tracks[key]
             was_active = track.active
-            track.update(rule, answer, now_ns)
+            track.update(rule, answer, now_ns, self._patience)
             if track.active and not was_active:
                 began.append((rule.code, key))
         return f"{missing} (and {others} more)" if others else missing

@@ -71,7 +71,7 @@ def _util_samples(view: View, gpu: str, span_s: float) -> UtilSeries:
     if isinstance(latest, Absent):
         raise Missing(Gpu.util_pct, gpu, str(latest))
     polled = _without_nan(view.series(Gpu.util_pct, gpu, span_s))
-    return UtilSeries(polled, Gpu.period_s, buffered=False)
+    return UtilSeries(polled, view.period_s(Gpu), buffered=False)
 
 
 def _without_nan(series: Series) -> Series:
@@ -113,8 +113,9 @@ def load(view: View, gpu: str, span_s: float, *, at_least_s: float = 0.0) -> Loa
     Raises `Missing` when there is nothing to read or less than `at_least_s` seconds of it.
     """
     found = view.memo(("load", gpu, span_s), lambda: _load(view, gpu, span_s))
+    metric = GpuUtilSample.util_pct if found.samples.buffered else Gpu.util_pct
+    at_least_s = view.reach_s(metric.table, at_least_s)
     if found.span_s < at_least_s:
-        metric = GpuUtilSample.util_pct if found.samples.buffered else Gpu.util_pct
         reason = f"needs {at_least_s:.0f} s of readings, has {found.span_s:.0f} s"
         raise Missing(metric, gpu, reason)
     return found
@@ -122,7 +123,8 @@ def load(view: View, gpu: str, span_s: float, *, at_least_s: float = 0.0) -> Loa
 
 def _load(view: View, gpu: str, span_s: float) -> Load:
     samples = util_samples(view, gpu, span_s)
-    since_ns = view.now_ns - round(span_s * NS_PER_S)
+    table = GpuUtilSample if samples.buffered else Gpu
+    since_ns = view.now_ns - round(view.reach_s(table, span_s) * NS_PER_S)
     times, values = samples.series
     if not times:
         raise Missing(Gpu.util_pct, gpu, "no reading in the window")

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from bottletop.model import Severity
+from bottletop.model import Confidence, Severity
 from bottletop.rules import clocks, load
 from bottletop.rules.base import Answer, Fires, KofN, Quiet, Role, Rule, Threshold, evidence
 from bottletop.rules.clocks import POWER_BRAKE, bit_share, limited_share, loaded_clock, lost_to
+from bottletop.rules.drawn import drawn_evidence, mean_power_w, since_limit_set_s
 from bottletop.rules.entities import gpu_name
 from bottletop.store import Missing
 from bottletop.tables import Gpu
@@ -25,21 +26,6 @@ if TYPE_CHECKING:
 
 _NEEDS = (*clocks.NEEDS, *load.NEEDS, Gpu.index, Gpu.power_limit_w, Gpu.energy_mj, Gpu.power_w)
 _BUSY = Threshold(0.80, "", "judgement", "utilisation that counts as load")
-
-
-def mean_power_w(view: View, gpu: str, span_s: float) -> float:
-    """Mean power: from the energy counter, which cannot alias, else of the gauge while busy.
-
-    Raises `Missing`.
-    """
-    try:
-        return view.growth(Gpu.energy_mj, gpu, span_s).per_s / 1000
-    except Missing:
-        view.number(Gpu.power_w, gpu)
-        reads = clocks.busy_reads(view, gpu, Gpu.power_w, span_s)
-        if not reads:
-            raise
-        return sum(reads) / len(reads)
 
 
 def _capped_evidence(
@@ -141,7 +127,8 @@ class PowerLimitLowered(Rule):
     How judged
         Limit below 0.9 of the default, and the software power cap active at least 10 % of the last
         30 s. A warning when the clock lost under load is worth 5 % of the GPU or more, else advice.
-        If software asked for more than is enforced, something out of band (BMC) caps it.
+        If software asked for more than is enforced, something out of band (BMC) caps it. Where
+        nothing tells how long the cap was active (one snapshot), the low limit alone is advice.
     What to do
         nvidia-smi -pl WATTS raises the limit (root); where it is enforced from outside, look in the
         BMC's power policy; or accept it, it may be deliberate.
@@ -179,7 +166,10 @@ class PowerLimitLowered(Rule):
         default = view.number(Gpu.power_limit_default_w, key)
         if limit >= limits["limit"] * default:
             return Quiet()
-        share = limited_share(view, key, "power", self.window_s)
+        try:
+            share = limited_share(view, key, "power", self.window_s)
+        except Missing:
+            return self._set_low(view, key, limit, default, limits)
         lost = lost_to(view, key, ("power",), self.window_s)
         if lost is None or share < limits["time"]:
             return Quiet(near=share >= limits["time_near"])
@@ -193,6 +183,25 @@ class PowerLimitLowered(Rule):
             evidence=self._evidence(view, key, limit, default, share, limits),
             lost_gpu_s_per_s=lost,
             severity=None if lost >= limits["loss"] else Severity.ADVICE,
+        )
+
+    def _set_low(
+        self, view: View, key: str, limit: float, default: float, limits: Mapping[str, float]
+    ) -> Answer:
+        """The state alone, where nothing tells how long the cap was active: a single snapshot."""
+        return Fires(
+            text=(
+                f"power limit of {gpu_name(view, key)} is {limit:.0f} W, its default {default:.0f} "
+                "W; whether it costs speed cannot be read here"
+            ),
+            evidence=(
+                evidence(
+                    Gpu.power_limit_w, key, limit, threshold=round(limits["limit"] * default, 1)
+                ),
+                evidence(Gpu.power_limit_default_w, key, default),
+            ),
+            severity=Severity.ADVICE,
+            confidence=Confidence.LOW,
         )
 
     def _evidence(
@@ -231,7 +240,8 @@ class PowerCapBelowLimit(Rule):
         BMC, a missing power cable. Raising the visible limit changes nothing.
     How judged
         Software power cap at least 20 % of the last 30 s, utilisation at least 80 %, mean power
-        from the energy counter at most 85 % of the enforced limit.
+        from the energy counter at most 85 % of the enforced limit. A limit that was changed counts
+        from its change on.
     What to do
         Power cables and supplies, the BMC's power and thermal tables, and on Grace the budget that
         CPU and GPU share.
@@ -251,7 +261,8 @@ class PowerCapBelowLimit(Rule):
     scope = Gpu
     needs = _NEEDS
     fire = KofN(5, 8)
-    mutes = ("clocks-held-low", "power-cap-at-limit")
+    # Raising a limit that is not reached changes nothing.
+    mutes = ("clocks-held-low", "power-cap-at-limit", "power-limit-lowered")
     thresholds: ClassVar[Mapping[str, Threshold]] = {
         "time": Threshold(0.20, "", "judgement", "share of time limited by the power cap"),
         "power": Threshold(0.85, "", "judgement", "power drawn, as part of the limit"),
@@ -259,8 +270,8 @@ class PowerCapBelowLimit(Rule):
         "busy": _BUSY,
     }
     advice = (
-        "Check power cables and supplies and the BMC's power tables; the limit that nvidia-smi "
-        "shows is not the one that holds."
+        "Check power cables and connectors, the supply (PSU), the board's or module's power budget "
+        "and the BMC's power tables: the limit that nvidia-smi shows is not the one that holds."
     )
     refuted_by = "Power reaches the limit within a second when a denser kernel runs."
     next_check = (
@@ -273,7 +284,8 @@ class PowerCapBelowLimit(Rule):
         share = limited_share(view, key, "power", self.window_s)
         if share < limits["time"]:
             return Quiet()
-        power = mean_power_w(view, key, self.window_s)
+        span_s = since_limit_set_s(view, key, self.window_s)
+        power = mean_power_w(view, key, span_s)
         busy = load.load(view, key, self.window_s, at_least_s=5).busy
         lost = lost_to(view, key, ("power",), self.window_s)
         if busy < limits["busy"] or lost is None or power > limits["power"] * limit:
@@ -285,14 +297,7 @@ class PowerCapBelowLimit(Rule):
             ),
             evidence=(
                 *_capped_evidence(key, share, limits["time"], self.window_s),
-                evidence(
-                    Gpu.energy_mj,
-                    key,
-                    round(power, 1),
-                    unit="W",
-                    threshold=round(limits["power"] * limit, 1),
-                    span_s=self.window_s,
-                ),
+                drawn_evidence(view, key, power, limits["power"] * limit, span_s),
                 evidence(Gpu.power_limit_w, key, limit),
             ),
             lost_gpu_s_per_s=lost,

@@ -22,7 +22,7 @@ from bottletop.rules.entities import NOTHING_ATTACHED, gpu_names, target_gpus, t
 from bottletop.rules.load import load
 from bottletop.rules.quota import tightest_quota
 from bottletop.store import Missing
-from bottletop.tables import Gpu
+from bottletop.tables import Gpu, GpuUtilSample
 from bottletop.units import percent_text as pct
 
 if TYPE_CHECKING:
@@ -130,7 +130,8 @@ def _add_gaps(view: View, gpu: str, active: list[Finding], out: Assessment) -> N
     except Missing as missing:
         out.blind = out.blind or _short(missing)
         return
-    if found.span_s < budget_.AT_LEAST_S:
+    table = GpuUtilSample if found.samples.buffered else Gpu
+    if found.span_s < view.reach_s(table, budget_.AT_LEAST_S):
         out.blind = out.blind or TOO_SOON
         return
     out.gpus += (gpu,)
@@ -139,7 +140,11 @@ def _add_gaps(view: View, gpu: str, active: list[Finding], out: Assessment) -> N
     try:
         budget = gap_budget(view, gpu)
     except Missing as missing:
-        if found.busy < budget_.WORK_BUSY:
+        full = [f for f in active if f.scope == gpu and f.code in budget_.CAUSES]
+        if full and full[0].lost_gpu_s_per_s is not None:
+            # Nothing divides the gap, but one cause was seen on the GPU itself.
+            out.add_cause(full[0].code, gap, full[0].confidence, gpu)
+        elif found.busy < budget_.WORK_BUSY:
             out.no_demand += gap
         elif gap >= LOSS:
             out.unexplained += gap

@@ -25,7 +25,8 @@ EXAMPLES = {
     "demo": "bottletop demo cpu-starved\n  bottletop demo throttled --for 30s --json",
     "record": "bottletop record --pid 4242 --for 10m -o slow.btrec",
     "replay": "bottletop replay slow.btrec",
-    "report": "bottletop report --pid 4242 --for 30s\n  bottletop report slow.btrec --json",
+    "report": "bottletop report --pid 4242 --for 30s\n  bottletop report slow.btrec --json\n"
+    "  bottletop report --from gpu.csv smi-q.txt",
     "rules": "bottletop rules\n  bottletop rules gpu-starved-cpu",
 }
 
@@ -170,15 +171,40 @@ def _report(commands: _Commands) -> None:
     command = _command(
         commands,
         "report",
-        "watch for a while, or judge a recording, and print why it is slow",
+        "watch for a while, or judge a recording or logs, and print why it is slow",
         "Watches the host or a process and prints the verdict with its evidence; with a FILE,\n"
-        "judges that recording again with the thresholds it was recorded under.",
+        "judges that recording again with the thresholds it was recorded under; with --from,\n"
+        "judges logs of other tools: nvidia-smi queries, dmon, pmon, -q, its table, CSV series.",
     )
     command.add_argument("file", metavar="FILE.btrec", nargs="?")
+    _logs(command)
     _pid(command)
     _for(command, default=30.0, note="default: 30s")
     _json(command)
     _root(command)
+
+
+def _logs(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--from",
+        dest="logs",
+        metavar="PATH",
+        nargs="+",
+        help="judge these logs of other tools; each is known by its content",
+    )
+    command.add_argument(
+        "--columns",
+        metavar="NAME,...",
+        default="",
+        help="query names of the columns of a CSV that was written with noheader",
+    )
+    command.add_argument(
+        "--every",
+        dest="every_s",
+        metavar="TIME",
+        type=duration,
+        help="distance of the readings in logs without time stamps (default: the tool's own)",
+    )
 
 
 def _rules(commands: _Commands) -> None:

@@ -158,6 +158,8 @@ def _require_terminal(instead: str) -> None:
 
 
 def _report(arguments: argparse.Namespace) -> int:
+    if arguments.logs is not None:
+        return _report_logs(arguments)
     if arguments.file is not None:
         if arguments.pid is not None or arguments.root is not None:
             raise Refusal("a recording has its own process and host: leave --pid and --root out")
@@ -168,6 +170,27 @@ def _report(arguments: argparse.Namespace) -> int:
     root = _process_of(arguments.pid, arguments.root)
     runtime = _runtime(root_process=root, root_dir=arguments.root)
     return _print(_watch(runtime, arguments.for_s, quiet=arguments.json), arguments.json)
+
+
+def _report_logs(arguments: argparse.Namespace) -> int:
+    """Judge logs of other tools; a file that cannot be used is named while others can."""
+    if arguments.file is not None or arguments.pid is not None or arguments.root is not None:
+        raise Refusal("--from judges logs: leave the recording, --pid and --root out")
+    from bottletop.config import ConfigError
+    from bottletop.imported import judge_files
+    from bottletop.importers import NotImportable, Options
+    from bottletop.live import limits_from_config
+
+    names = tuple(name.strip() for name in arguments.columns.split(",") if name.strip())
+    try:
+        limits = limits_from_config()
+        watch = judge_files(arguments.logs, Options(names, arguments.every_s), limits)
+    except (ConfigError, NotImportable) as error:
+        raise Refusal(str(error)) from None
+    for file in watch.files:
+        if file.refused:
+            _complain(file.refused, USAGE)
+    return _print(watch, arguments.json)
 
 
 def _record(arguments: argparse.Namespace) -> int:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from bottletop.gpu_text import gpu_documents, gpu_lines, process_documents, process_lines
 from bottletop.model import NS_PER_S, Severity, SourceState
 from bottletop.stages import StageStat, stage_stats
-from bottletop.tables import Gpu, Process
+from bottletop.tables import Process
 from bottletop.text import fit, wrap
 from bottletop.units import MISSING, seconds_text, value_text
 
 if TYPE_CHECKING:
-    from bottletop.model import Anchor, Evidence, Finding, Judgement
-    from bottletop.snapshot import Watch
+    from bottletop.model import Evidence, Finding, Judgement
+    from bottletop.snapshot import ReadFile, Watch
 
 SCHEMA = 1
 STAGE_WINDOW_S = 300
@@ -42,7 +43,7 @@ def document(watch: Watch) -> dict[str, Any]:
                 for cause in verdict.causes
             ],
         },
-        "findings": [_finding(finding, watch.anchor) for finding in watch.judgement.findings],
+        "findings": [_finding(finding, watch) for finding in watch.judgement.findings],
         "unknown": [
             {"code": unknown.code, "missing": unknown.missing}
             for unknown in watch.judgement.unknown
@@ -53,13 +54,30 @@ def document(watch: Watch) -> dict[str, Any]:
             {"name": source.name, "state": source.state.label, "reason": source.reason or None}
             for source in watch.sources
         ],
+        "gpus": gpu_documents(watch.view),
+        "gpu_processes": process_documents(watch.view),
+        "files": [_file(file) for file in watch.files],
+        "notes": list(watch.notes),
         "watched_s": round(watch.watched_s, 3),
         "simulated": watch.simulated or None,
     }
 
 
-def _finding(finding: Finding, anchor: Anchor) -> dict[str, Any]:
-    since = datetime.fromtimestamp(anchor.wall_at(finding.since_ns) / NS_PER_S, UTC)
+def _file(file: ReadFile) -> dict[str, Any]:
+    return {
+        "name": file.name,
+        "format": file.format or None,
+        "readings": file.readings,
+        "period_s": None if file.period_s is None else round(file.period_s, 3),
+        "assumed_s": file.assumed_s,
+        "doubts": list(file.doubts),
+        "limits": list(file.limits),
+        "refused": file.refused or None,
+    }
+
+
+def _finding(finding: Finding, watch: Watch) -> dict[str, Any]:
+    since = datetime.fromtimestamp(watch.anchor.wall_at(finding.since_ns) / NS_PER_S, UTC)
     return {
         "code": finding.code,
         "severity": finding.severity.label,
@@ -67,7 +85,7 @@ def _finding(finding: Finding, anchor: Anchor) -> dict[str, Any]:
         "text": finding.text,
         "active": finding.active,
         "active_s": round(finding.active_s, 3),
-        "since": since.isoformat(timespec="milliseconds"),
+        "since": since.isoformat(timespec="milliseconds") if watch.dated else None,
         "since_mono_s": round(finding.since_ns / NS_PER_S, 3),
         "lost_gpu_s_per_s": finding.lost_gpu_s_per_s,
         "evidence": [
@@ -126,9 +144,9 @@ def _stage(stat: StageStat) -> dict[str, Any]:
 def text(watch: Watch, width: int = 80) -> str:
     """The same for people: verdict first, then evidence, then what could not be seen."""
     parts = [_head(watch), _verdict(watch, width)]
-    gpus = _gpus(watch)
+    gpus = [*gpu_lines(watch.view), *process_lines(watch.view)]
     if gpus:
-        parts.append(gpus)
+        parts.append("\n".join(gpus))
     stages = _stages(watch)
     if stages:
         parts.append(_stage_table(stages))
@@ -136,6 +154,8 @@ def text(watch: Watch, width: int = 80) -> str:
     missing = _missing(watch, width)
     if missing:
         parts.append(missing)
+    if watch.files:
+        parts.append(_files(watch, width))
     return "\n\n".join(parts) + "\n"
 
 
@@ -157,21 +177,6 @@ def _verdict(watch: Watch, width: int) -> str:
         f"         {cause.share:4.0%}  {cause.code}  ({cause.confidence.label} confidence)"
         for cause in verdict.causes
     )
-    return "\n".join(lines)
-
-
-def _gpus(watch: Watch) -> str:
-    view = watch.view
-    lines = []
-    for key in view.keys(Gpu):
-        cells = [
-            value_text(view.last(metric, key), metric.unit)
-            for metric in (Gpu.util_pct, Gpu.power_w, Gpu.sm_clock_mhz, Gpu.temp_c)
-        ]
-        used = value_text(view.last(Gpu.mem_used_bytes, key), "B")
-        index = value_text(view.last(Gpu.index, key), "")
-        model = view.text(Gpu.model, key) or MISSING
-        lines.append(f"GPU {index}  {model}  {'  '.join(cells)}  {used} used  (at the end)")
     return "\n".join(lines)
 
 
@@ -234,6 +239,25 @@ def _wrapped(lead: str, content: str, width: int, indent: int | None = None) -> 
     """`content` after `lead`, later lines indented under it (or by `indent`)."""
     under = " " * (len(lead) if indent is None else indent)
     return wrap(content, width, lead, under)
+
+
+def _files(watch: Watch, width: int) -> str:
+    """What each file was taken for, what of it was not read, and what its kind cannot show."""
+    lines = []
+    for file in watch.files:
+        if file.refused:
+            continue
+        count = "1 reading" if file.readings == 1 else f"{file.readings} readings"
+        if file.period_s is not None:
+            count += f", one each {seconds_text(file.period_s)}"
+        if file.assumed_s is not None:
+            count += " (assumed: it has no time stamps; --every says it)"
+        lines.append(_wrapped(f"  {file.name}: ", f"{file.format}, {count}", width, 4))
+        lines.extend(_wrapped("    not read: ", doubt, width, 6) for doubt in file.doubts)
+    limits = dict.fromkeys(limit for file in watch.files for limit in file.limits)
+    lines.extend(_wrapped("  limits: ", limit, width, 4) for limit in limits)
+    lines.extend(_wrapped("  note: ", note, width, 4) for note in watch.notes)
+    return "\n".join(["READ FROM", *lines])
 
 
 def _missing(watch: Watch, width: int) -> str:

@@ -6,7 +6,7 @@ Whoever produces snapshots (the runtime or a replay) is a `Feed`; nothing above 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from bottletop.model import Anchor, Judgement, Source, Table, Target
@@ -67,6 +67,30 @@ class Snapshot:
         return self.view.now_ns
 
 
+class ReadFile(NamedTuple):
+    """One file of foreign evidence, as reports list it."""
+
+    name: str
+    format: str
+    """What it was taken for."""
+    readings: int = 0
+    """Of the entity that has most."""
+    span_s: float = 0.0
+    assumed_s: float | None = None
+    """Distance of readings that was assumed, since the file does not tell it."""
+    doubts: tuple[str, ...] = ()
+    """What of it could not be read, and what was guessed."""
+    limits: tuple[str, ...] = ()
+    """What sampling of its kind cannot show."""
+    refused: str = ""
+    """Why it was not used at all."""
+
+    @property
+    def period_s(self) -> float | None:
+        """Mean distance of its readings; None of a single one."""
+        return self.span_s / (self.readings - 1) if self.readings > 1 else None
+
+
 @dataclass(frozen=True, slots=True)
 class Watch:
     """A finished watch: what was judged over all of it, and the last look at the store."""
@@ -79,7 +103,13 @@ class Watch:
     watched_s: float
     simulated: str = ""
     origin: str = ""
-    """The recording that was judged; empty for a live watch."""
+    """The recording or the files that were judged; empty for a live watch."""
+    dated: bool = True
+    """The anchor's wall clock means something; logs without dates have none."""
+    files: tuple[ReadFile, ...] = ()
+    """Foreign evidence that was judged."""
+    notes: tuple[str, ...] = ()
+    """What was assumed of it as a whole."""
 
 
 class Feed(Protocol):

@@ -15,7 +15,7 @@ from bottletop.model import NS_PER_S, Absent, Kind, Metric, Row, Sample, State, 
 from bottletop.rings import EMPTY, NAN, Ring, Series, Trend
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
 RAW_SPAN_S = 300
 HOUR_S = 3600
@@ -94,9 +94,20 @@ class _Run:
 
 
 class Store:
-    """Tiered rings: exact rows for five minutes, 1 s means for an hour, 1 min means for a day."""
+    """Tiered rings: exact rows for five minutes, 1 s means for an hour, 1 min means for a day.
 
-    def __init__(self) -> None:
+    `periods` are the seconds between rows of tables that are filled more slowly than declared, as
+    imported logs are. Their rows stay fresh for as many periods as others, windows on them reach
+    back over as many rows, and what is kept follows.
+    """
+
+    def __init__(self, periods: Mapping[type[Table], float] | None = None) -> None:
+        self.stretch = {
+            table: period / table.period_s
+            for table, period in (periods or {}).items()
+            if period > table.period_s
+        }
+        """How many times slower than declared each slow table is filled."""
         self._tables: dict[type[Table], _TableState] = {}
         self._log: deque[tuple[int, Sample]] = deque()
         self.arrivals = 0
@@ -111,7 +122,7 @@ class Store:
             state = self._tables[sample.table] = _TableState()
         mark = state.count(sample)
         trended = [metric for metric in sample.table.columns if metric.trend]
-        horizon_ns = sample.t_ns - RAW_SPAN_S * NS_PER_S
+        horizon_ns = sample.t_ns - self._kept_ns(sample.table)
         for row in sample.rows:
             ring = state.rings.get(row.key)
             if ring is None:
@@ -129,6 +140,10 @@ class Store:
         while self._log[0][1].t_ns < horizon_ns:
             self._log.popleft()
         return self.arrivals
+
+    def _kept_ns(self, table: type[Table]) -> int:
+        """How far back exact rows of a table are kept."""
+        return round(RAW_SPAN_S * self.stretch.get(table, 1.0) * NS_PER_S)
 
     def ingest_many(self, samples: Iterable[Sample]) -> None:
         """Take in many samples: as `ingest` one by one, in a fifth of the time. For replays."""
@@ -151,7 +166,7 @@ class Store:
         for (table, key), run in runs.items():
             self._take_run(self._tables[table], table, key, run)
         for table, t_ns in newest_ns.items():
-            self._sweep(self._tables[table], t_ns - RAW_SPAN_S * NS_PER_S)
+            self._sweep(self._tables[table], t_ns - self._kept_ns(table))
         horizon_ns = max(newest_ns.values(), default=0) - RAW_SPAN_S * NS_PER_S
         while self._log and self._log[0][1].t_ns < horizon_ns:
             self._log.popleft()
@@ -219,10 +234,11 @@ class View:
     methods do not raise.
     """
 
-    __slots__ = ("_memo", "_tables", "now_ns")
+    __slots__ = ("_memo", "_stretch", "_tables", "now_ns")
 
     def __init__(self, store: Store, now_ns: int) -> None:
         self._tables = store._tables
+        self._stretch = store.stretch
         self.now_ns = now_ns
         self._memo: dict[object, object] = {}
 
@@ -251,6 +267,19 @@ class View:
         if ring is None or not ring.newest_ns:
             return None
         return (self.now_ns - ring.newest_ns) / NS_PER_S
+
+    # -- cadence ----------------------------------------------------------------------------
+
+    def period_s(self, table: type[Table]) -> float:
+        """Seconds between two rows of an entity: declared, or slower where the source is."""
+        return table.period_s * self._stretch.get(table, 1.0)
+
+    def reach_s(self, table: type[Table], span_s: float) -> float:
+        """How far back a look of `span_s` goes, so that it holds the readings it was meant to."""
+        return span_s * self._stretch.get(table, 1.0)
+
+    def _since_ns(self, table: type[Table], span_s: float) -> int:
+        return self.now_ns - round(self.reach_s(table, span_s) * NS_PER_S)
 
     # -- single values ----------------------------------------------------------------------
 
@@ -282,11 +311,15 @@ class View:
     # -- windows ----------------------------------------------------------------------------
 
     def series(self, metric: Metric, key: str, span_s: float) -> Series:
-        """Every row of the last `span_s` seconds; NaN where the value was absent."""
+        """Every row of the last `span_s` seconds; NaN where the value was absent.
+
+        Longer by as much as the table is filled more slowly than declared (`reach_s`), as in all
+        windows.
+        """
         ring = self._ring(metric.table, key)
         if ring is None:
             return EMPTY
-        return ring.series(metric, self.now_ns - round(span_s * NS_PER_S), self.now_ns)
+        return ring.series(metric, self._since_ns(metric.table, span_s), self.now_ns)
 
     def rates(self, metric: Metric, key: str, span_s: float) -> Series:
         """Growth per second of a counter between neighbouring rows, stamped at the later one.
@@ -296,7 +329,7 @@ class View:
         ring = self._ring(metric.table, key)
         if ring is None:
             return EMPTY
-        return rates_of(ring.series(metric, self.now_ns - round(span_s * NS_PER_S), self.now_ns))
+        return rates_of(ring.series(metric, self._since_ns(metric.table, span_s), self.now_ns))
 
     def mean(self, metric: Metric, key: str, span_s: float) -> float:
         """Plain mean of a gauge over the window. Raises `Missing` when stale or never read."""
@@ -315,7 +348,7 @@ class View:
         if metric.kind is not Kind.COUNTER:
             raise TypeError(f"{metric.id} is not a counter")
         ring = self._require_fresh(metric, key)
-        edges = ring.edges(metric, self.now_ns - round(span_s * NS_PER_S))
+        edges = ring.edges(metric, self._since_ns(metric.table, span_s))
         if edges is None or edges[2] <= edges[0]:
             last = self.last(metric, key)
             why = str(last) if isinstance(last, Absent) else "needs two readings"
@@ -351,6 +384,5 @@ class View:
             raise Missing(metric, key, f"stale: last read {age_ns / NS_PER_S:.0f} s ago")
         return ring
 
-    @staticmethod
-    def _stale_ns(table: type[Table]) -> int:
-        return int((STALE_PERIODS * table.period_s + 0.5) * NS_PER_S)
+    def _stale_ns(self, table: type[Table]) -> int:
+        return int((STALE_PERIODS * self.period_s(table) + 0.5) * NS_PER_S)

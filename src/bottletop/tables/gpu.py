@@ -158,6 +158,10 @@ class Gpu(Table):
         "",
         "how many times slower than asked it is read, since driver calls are slow; 1 is as asked",
     )
+    clock_event_known = gauge(
+        "",
+        "bits of clock_event_reasons that whatever fills the row can tell; absent: all of them",
+    )
 
 
 class GpuUtilSample(Table):

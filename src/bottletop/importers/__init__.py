@@ -1,0 +1,59 @@
+"""Importers of foreign evidence: logs that people have in tickets, as rows of our own tables.
+
+`IMPORTERS` is explicit. A new format is one file with a class that is an `Importer`, listed here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bottletop.importers.base import Importer, Material, NotImportable, Options, Reading
+from bottletop.importers.gpu_series import GpuSeries
+from bottletop.importers.join import Joined, join
+from bottletop.importers.material import load, material
+from bottletop.importers.meminfo import Meminfo
+from bottletop.importers.smi_csv import SmiCsv
+from bottletop.importers.smi_dmon import SmiDmon
+from bottletop.importers.smi_pmon import SmiPmon
+from bottletop.importers.smi_query import SmiQuery
+from bottletop.importers.smi_table import SmiTable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+IMPORTERS: tuple[Importer, ...] = (
+    SmiQuery(),
+    SmiTable(),
+    SmiDmon(),
+    SmiPmon(),
+    SmiCsv(),
+    GpuSeries(),
+    Meminfo(),
+)
+
+
+def read(
+    found: Material, options: Options | None = None, importers: Sequence[Importer] = IMPORTERS
+) -> Reading:
+    """Read one file by the importer that knows its first lines best. Raises `NotImportable`."""
+    head = found.head
+    best = max(importers, key=lambda importer: importer.recognise(head))
+    if best.recognise(head) <= 0:
+        known = ", ".join(importer.format for importer in importers)
+        raise NotImportable(f"{found.name}: no format that can be read; known: {known}")
+    return best.read(found, options or Options())
+
+
+__all__ = [
+    "IMPORTERS",
+    "Importer",
+    "Joined",
+    "Material",
+    "NotImportable",
+    "Options",
+    "Reading",
+    "join",
+    "load",
+    "material",
+    "read",
+]
