@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bottletop.model import ProcessId
+from bottletop.model import Absent, ProcessId
 from bottletop.tables import BY_NAME, Disk, Gpu, GpuProcess, HotThread, Process, TargetInfo, Thread
 
 if TYPE_CHECKING:
@@ -33,6 +33,18 @@ def gpu_name(view: View, key: str) -> str:
     """ "GPU 0", or the UUID where the index cannot be read."""
     index = view.last(Gpu.index, key)
     return f"GPU {index:.0f}" if isinstance(index, (int, float)) else key
+
+
+def gpu_place(view: View, key: str) -> str:
+    """ "GPU 3 (0000:C1:00.0)": the name to open a case with; its rule needs `Gpu.pci_bus_id`."""
+    name, address = gpu_name(view, key), view.last(Gpu.pci_bus_id, key)
+    if isinstance(address, Absent):
+        address = address.raw  # an address does not go stale
+    if not isinstance(address, str) or not address:
+        return name
+    # NVML writes eight digits of domain, everything else on a Linux host writes four.
+    head, _, rest = address.partition(":")
+    return f"{name} ({head[-4:]}:{rest})"
 
 
 def gpu_names(view: View, keys: Iterable[str]) -> str:

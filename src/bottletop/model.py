@@ -154,6 +154,8 @@ class Table:
     stream: ClassVar[bool] = False
     """True where one read yields many stamped rows an entity (driver buffers): an entity then lives
     as long as its newest row, not only while it is in the newest sample."""
+    kept_s: ClassVar[float] = 300.0
+    """How far back exact rows are kept; more only where rows are rare."""
     columns: ClassVar[tuple[Metric, ...]] = ()
 
     def __init_subclass__(cls) -> None:

@@ -17,7 +17,7 @@ from bottletop.rings import EMPTY, NAN, Ring, Series, Trend
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-RAW_SPAN_S = 300
+RAW_SPAN_S = round(Table.kept_s)
 HOUR_S = 3600
 DAY_S = 86_400
 STALE_PERIODS = 2
@@ -143,7 +143,7 @@ class Store:
 
     def _kept_ns(self, table: type[Table]) -> int:
         """How far back exact rows of a table are kept."""
-        return round(RAW_SPAN_S * self.stretch.get(table, 1.0) * NS_PER_S)
+        return round(table.kept_s * self.stretch.get(table, 1.0) * NS_PER_S)
 
     def ingest_many(self, samples: Iterable[Sample]) -> None:
         """Take in many samples: as `ingest` one by one, in a fifth of the time. For replays."""

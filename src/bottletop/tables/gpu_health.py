@@ -96,6 +96,7 @@ class GpuEvent(Table):
     name = "gpu_event"
     entity = "GPU UUID"
     stream = True
+    kept_s = 86_400.0
 
     kind = enumeration(EVENT_KIND, "what happened")
     xid = gauge("", "Xid number, of Xid events")
