@@ -14,6 +14,7 @@ from bottletop.collectors.memory import MemoryCollector
 from bottletop.collectors.own import OwnCollector
 from bottletop.collectors.process import ProcessCollector
 from bottletop.collectors.psi import PsiCollector
+from bottletop.collectors.server import ServerCollector
 from bottletop.collectors.stage import StageCollector
 from bottletop.collectors.target import TargetCollector
 
@@ -22,14 +23,15 @@ if TYPE_CHECKING:
 
 COLLECTORS: tuple[CollectorFactory, ...] = (
     GpuCollector,
-    CoreCollector,
     GpuEventCollector,
+    CoreCollector,
     DiskCollector,
     MemoryCollector,
     PsiCollector,
     CgroupCollector,
     ProcessCollector,
     HotThreadCollector,
+    ServerCollector,
     StageCollector,
     TargetCollector,
     OwnCollector,

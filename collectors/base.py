@@ -76,8 +76,21 @@ class Exchange:
     """The screen: tables that somebody looks at, which are read more often where it costs."""
     resting_gpus: frozenset[str] = frozenset()
     """`gpu`: PCI addresses of the GPUs that are left alone, so that they can be suspended."""
+    listening: tuple[str, ...] | Absent = NOT_READ
+    """`target`: addresses that the target's tree listens on."""
+    metrics: str | Absent = NOT_READ
+    """`server`: how the target's metric pages are read, or why they are not."""
     probe: str | Absent = NOT_READ
     """`stage`: how the target's stages are read, or why they are not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """Whether metric pages of the target may be asked for, and with which token."""
+
+    allowed: bool = True
+    token: str = field(default="", repr=False)
+    """Bearer token that the user gave in a file; never looked for anywhere else, never recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +104,7 @@ class Context:
     change to another process while a run goes on."""
     stats: RuntimeStats = field(default_factory=RuntimeStats)
     exchange: Exchange = field(default_factory=Exchange)
+    scrape: Scrape = field(default_factory=Scrape)
 
 
 class Collector(Protocol):

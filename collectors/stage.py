@@ -20,7 +20,7 @@ from bottletop.linux.probe_memory import (
     combined,
 )
 from bottletop.model import NS_PER_S, Absent, Row, State
-from bottletop.tables.stage import Stage, StageTime
+from bottletop.tables.stage import PROBE, Stage, StageTime
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from bottletop.linux.probe_memory import ProbeMemory
     from bottletop.model import Metric, ProcessId, Sample, Table, Target, Value
 
-SOURCE = "probe"
 GONE_KEPT_S = 300
 """How long totals of an ended process stay: what the store looks back."""
 MAX_GONE = 64
@@ -131,7 +130,7 @@ class _Watched:
         self._occupied_ns[totals.name] = occupied_ns
         return {
             Stage.stage: totals.name,
-            Stage.source: SOURCE,
+            Stage.source: PROBE,
             Stage.pid: self.process.pid,
             Stage.calls: totals.calls,
             Stage.inclusive_ns: totals.inclusive_ns,
@@ -170,6 +169,7 @@ class _Durations:
                 StageTime.inclusive_ns: inclusive_ns,
                 StageTime.from_ns: low,
                 StageTime.to_ns: NO_END if high == float("inf") else high,
+                StageTime.source: PROBE,
             }
             rows.append(StageTime.row(f"{target.key}/{name}#{bucket}", now_ns, values))
         return rows

@@ -70,6 +70,7 @@ class TargetCollector(FileCollector):
         exchange = self._context.exchange
         if target is None or target.gone:
             exchange.target_disks, exchange.device_files = NOT_READ, {}
+            exchange.listening = NOT_READ
             return ()
         if target.root != self._root:
             self._root, self._disks, self._reads = target.root, {}, 0
@@ -83,6 +84,7 @@ class TargetCollector(FileCollector):
         t_ns = self._clock.monotonic_ns()
         if number in (1, 3) or number % SOCKETS_EVERY == 0:
             self._listening = listening(self._roots, target.root.pid, found.sockets)
+        exchange.listening = tuple(self._listening)
         info = self._info(target, found, t_ns)
         files = [self._file(one, t_ns) for one in _most_telling(found)]
         return (
@@ -130,6 +132,7 @@ class TargetCollector(FileCollector):
                 TargetInfo.visible_devices: self._visible_devices(target, found),
                 TargetInfo.sockets: self._sockets(found),
                 TargetInfo.probe: self._context.exchange.probe,
+                TargetInfo.metrics: self._context.exchange.metrics,
                 TargetInfo.notes: "; ".join(self._notes(target, found)),
             },
         )

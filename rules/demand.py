@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from bottletop.model import NS_PER_S
 from bottletop.stages import own_part
 from bottletop.tables import Stage
+from bottletop.tables.stage import PROBE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 NEEDS: tuple[Metric, ...] = (
     Stage.stage,
+    Stage.source,
     Stage.calls,
     Stage.inclusive_ns,
     Stage.self_ns,
@@ -183,7 +185,9 @@ def stage_uses(view: View, span_s: float) -> list[StageUse]:
 
 
 def _stage_uses(view: View, span_s: float) -> list[StageUse]:
-    keys = view.keys(Stage)
+    # A server's metric page counts requests, most of them when they end: no sign of what is under
+    # way now, and its times overlap without bound.
+    keys = [key for key in view.keys(Stage) if view.text(Stage.source, key) in ("", PROBE)]
     names: dict[str, list[str]] = {}
     for key in keys:
         names.setdefault(key.partition("/")[0], []).append(view.text(Stage.stage, key))

@@ -294,3 +294,110 @@ def test_no_stages_give_no_numbers() -> None:
     assert run.stats() == {}
     run.tick()
     assert run.stats() == {}
+
+
+class TestMetricPages:
+    """Stages that a server counts itself, beside those of a probe."""
+
+    SOURCE = "vLLM metrics, at request end"
+
+    def view(self, process: Process | None = None, last_s: int = 10):
+        """Ten requests a second, 0.4 s each; 90 % of them in the bucket from 0.3 to 0.5 s."""
+        store = Store()
+        for second in range(last_s + 1):
+            t_ns = START_NS + second * NS_PER_S
+            done = 10 * second
+            values = {
+                Stage.stage: "prefill",
+                Stage.source: self.SOURCE,
+                Stage.calls: done,
+                Stage.inclusive_ns: done * 400 * MS,
+                Stage.self_ns: done * 400 * MS,
+                Stage.occupied_ns: done * 400 * MS,
+            }
+            alone = {
+                **values,
+                Stage.stage: "decode",
+                Stage.calls: Absent.unsupported("seconds alone"),
+            }
+            rows = (
+                Stage.row("9@7/prefill (a)", t_ns, values),
+                Stage.row("9@7/decode (a)", t_ns, alone),
+            )
+            store.ingest(Sample("server", Stage, t_ns, 0, rows))
+            steps = tuple(
+                StageTime.row(
+                    f"9@7/prefill#a/{n}",
+                    t_ns,
+                    {
+                        StageTime.calls: round(done * part),
+                        StageTime.inclusive_ns: Absent.unsupported("a bucket"),
+                        StageTime.from_ns: low,
+                        StageTime.to_ns: high,
+                        StageTime.source: self.SOURCE,
+                    },
+                )
+                for n, (low, high, part) in enumerate(
+                    ((0, 300 * MS, 0.0), (300 * MS, 500 * MS, 1.0))
+                )
+            )
+            store.ingest(Sample("server", StageTime, t_ns, 0, steps))
+            if process is not None:
+                process.passes("prefill", [1_000 * MS])
+                store.ingest(Sample("stage", Stage, t_ns, 0, tuple(process.rows(t_ns))))
+        return store.view(START_NS + last_s * NS_PER_S)
+
+    def test_means_come_from_sums_and_counts(self) -> None:
+        prefill, decode = stage_stats(self.view(), 10)
+        assert (prefill.name, prefill.source) == ("prefill", self.SOURCE)
+        assert prefill.mean_s == pytest.approx(0.4)
+        assert prefill.calls_per_s == pytest.approx(10)
+        assert prefill.occupancy == pytest.approx(4)
+        assert prefill.share == pytest.approx(0.5)
+        assert decode.mean_s is None
+        assert decode.calls_per_s is None
+        assert decode.occupancy == pytest.approx(4)
+
+    def test_a_quantile_lies_within_its_bucket(self) -> None:
+        prefill, decode = stage_stats(self.view(), 10)
+        assert prefill.p95_s == pytest.approx(0.49, abs=0.005)
+        assert decode.p95_s is None
+
+    def test_a_stage_of_the_same_name_in_the_probe_is_another(self, process: Process) -> None:
+        stats = stage_stats(self.view(process), 10)
+        assert [(one.name, one.source) for one in stats] == [
+            ("prefill", self.SOURCE),
+            ("decode", self.SOURCE),
+            ("prefill", "probe"),
+        ]
+        assert stats[2].share == pytest.approx(1.0), "set against stages of the probe only"
+        assert stats[0].share == pytest.approx(0.5)
+
+
+def test_a_quantile_in_the_first_bucket_of_a_histogram_is_unknown() -> None:
+    store = Store()
+    for second in range(4):
+        t_ns = START_NS + second * NS_PER_S
+        done = 100 * second
+        values = {
+            Stage.stage: "queue",
+            Stage.source: "vLLM metrics",
+            Stage.calls: done,
+            Stage.inclusive_ns: done * 40 * MS,
+            Stage.self_ns: done * 40 * MS,
+            Stage.occupied_ns: done * 40 * MS,
+        }
+        step = {
+            StageTime.calls: done,
+            StageTime.inclusive_ns: Absent.unsupported("a bucket"),
+            StageTime.from_ns: 0,
+            StageTime.to_ns: 300 * MS,
+            StageTime.source: "vLLM metrics",
+        }
+        store.ingest(Sample("server", Stage, t_ns, 0, (Stage.row("9@7/q", t_ns, values),)))
+        store.ingest(
+            Sample("server", StageTime, t_ns, 0, (StageTime.row("9@7/queue#a/0", t_ns, step),))
+        )
+    (queue,) = stage_stats(store.view(START_NS + 3 * NS_PER_S), 3)
+    assert queue.mean_s == pytest.approx(0.04)
+    assert queue.p95_s is None

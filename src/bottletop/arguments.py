@@ -62,6 +62,7 @@ def parser() -> argparse.ArgumentParser:
     )
     _screen(top, "auto")
     _root(top, None)
+    _scrape(top, scrape=True, token_file=None)
     top.add_argument("--version", action="version", version=f"bottletop {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     _attach(commands)
@@ -98,6 +99,7 @@ def _attach(commands: _Commands) -> None:
     command.add_argument("process", metavar="PID|NAME", help="process id, or part of its name")
     _screen(command)
     _root(command)
+    _scrape(command)
 
 
 def _run(commands: _Commands) -> None:
@@ -118,6 +120,7 @@ def _run(commands: _Commands) -> None:
         "--log", metavar="FILE", help="where its output goes (default: named here)"
     )
     _screen(command)
+    _scrape(command)
     command.add_argument("cmd", metavar="CMD", nargs=argparse.REMAINDER, help="after --")
 
 
@@ -151,6 +154,7 @@ def _record(commands: _Commands) -> None:
         "does not end it. The file survives kill -9 with at most one sample lost.",
     )
     _pid(command)
+    _scrape(command)
     _for(command, default=None, note="default: until stopped")
     _json(command)
     command.add_argument("-o", "--output", metavar="FILE.btrec", required=True)
@@ -179,6 +183,7 @@ def _report(commands: _Commands) -> None:
     command.add_argument("file", metavar="FILE.btrec", nargs="?")
     _logs(command)
     _pid(command)
+    _scrape(command)
     _for(command, default=30.0, note="default: 30s")
     _json(command)
     _root(command)
@@ -239,6 +244,27 @@ def _root(command: argparse.ArgumentParser, default: str | None = argparse.SUPPR
         metavar="DIR",
         default=default,
         help="read a captured host tree (DIR/proc, DIR/sys) instead of this host",
+    )
+
+
+def _scrape(
+    command: argparse.ArgumentParser,
+    *,
+    scrape: bool | str = argparse.SUPPRESS,
+    token_file: str | None = argparse.SUPPRESS,
+) -> None:
+    command.add_argument(
+        "--no-scrape",
+        dest="scrape",
+        action="store_false",
+        default=scrape,
+        help="do not ask the process's own HTTP ports for their metrics",
+    )
+    command.add_argument(
+        "--metrics-token-file",
+        metavar="FILE",
+        default=token_file,
+        help="file with the bearer token that its metric page asks for",
     )
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Unpack
 
+    from bottletop.collectors.base import Scrape
     from bottletop.demo.run import RunningDemo
     from bottletop.live import LiveRun
     from bottletop.model import ProcessId
@@ -103,7 +104,8 @@ def _attach(arguments: argparse.Namespace) -> int:
 
 def _dashboard(root: ProcessId | None, arguments: argparse.Namespace) -> int:
     _require_terminal("use `bottletop report` for text")
-    return _show(_runtime(root_process=root, root_dir=arguments.root), arguments)
+    run = _runtime(root_process=root, root_dir=arguments.root, scrape=_scrape(arguments))
+    return _show(run, arguments)
 
 
 def _show(
@@ -168,7 +170,7 @@ def _report(arguments: argparse.Namespace) -> int:
         return _print(judge_again(_open(arguments.file)), arguments.json)
     _require_tree(arguments.root)
     root = _process_of(arguments.pid, arguments.root)
-    runtime = _runtime(root_process=root, root_dir=arguments.root)
+    runtime = _runtime(root_process=root, root_dir=arguments.root, scrape=_scrape(arguments))
     return _print(_watch(runtime, arguments.for_s, quiet=arguments.json), arguments.json)
 
 
@@ -198,7 +200,7 @@ def _record(arguments: argparse.Namespace) -> int:
     if not path:
         raise Refusal("record to which file? -o FILE.btrec")
     root = _process_of(arguments.pid, None)
-    runtime = _runtime(root_process=root)
+    runtime = _runtime(root_process=root, scrape=_scrape(arguments))
     try:
         runtime.start_recording(path)
     except OSError as error:
@@ -257,6 +259,24 @@ def _runtime(**run: Unpack[LiveRun]) -> Runtime:
         return live_runtime(**run)
     except ConfigError as error:
         raise Refusal(str(error)) from None
+
+
+def _scrape(arguments: argparse.Namespace) -> Scrape:
+    """Whether the target's metric pages may be asked for, and the token of the file given."""
+    from bottletop.collectors.base import Scrape
+    from bottletop.roots import read_bytes
+
+    path = arguments.metrics_token_file
+    if path is None:
+        return Scrape(arguments.scrape)
+    try:
+        raw = read_bytes(path, 64 * 1024).strip()
+    except OSError as error:
+        raise Refusal(f"{path}: {error.strerror or error}") from None
+    token = raw.decode("ascii", "replace")
+    if not token or not token.isprintable() or " " in token or "\ufffd" in token:
+        raise Refusal(f"{path}: not a file with one token in it")
+    return Scrape(arguments.scrape, token)
 
 
 # -- processes and files -------------------------------------------------------------------------
@@ -327,11 +347,12 @@ def _run(arguments: argparse.Namespace) -> int:
         _require_terminal("use `bottletop run --no-tui`")
     from bottletop.launch import CannotLaunch, launch
 
+    scrape = _scrape(arguments)
     try:
         launched = launch(command, log_path=arguments.log)
     except CannotLaunch as error:
         raise Refusal(str(error), CANNOT_WATCH) from None
-    runtime = _runtime(root_process=_child(launched.pid))
+    runtime = _runtime(root_process=_child(launched.pid), scrape=scrape)
     sys.stderr.write(f"bottletop: output of pid {launched.pid} goes to {launched.log_path}\n")
     if not arguments.no_tui:
         code = _show(runtime, arguments, log_path=str(launched.log_path))

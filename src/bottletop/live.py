@@ -20,7 +20,7 @@ from bottletop.session.writer import Recorder
 from bottletop.text import clean
 
 if TYPE_CHECKING:
-    from bottletop.collectors.base import CollectorFactory
+    from bottletop.collectors.base import CollectorFactory, Scrape
     from bottletop.model import ProcessId
 
 
@@ -68,6 +68,8 @@ class LiveRun(TypedDict, total=False):
     collectors: tuple[CollectorFactory, ...]
     simulated: str
     """What is not real, to be said everywhere."""
+    scrape: Scrape
+    """Whether the target's metric pages may be asked for."""
 
 
 def live_runtime(**run: Unpack[LiveRun]) -> Runtime:
@@ -82,6 +84,7 @@ def live_runtime(**run: Unpack[LiveRun]) -> Runtime:
         host=host_name(roots),
         root_process=run.get("root_process"),
         simulated=run.get("simulated", ""),
+        scrape=run.get("scrape"),
         recorder_factory=recorder_for,
     )
 

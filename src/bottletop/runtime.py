@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from bottletop.attach import NotAttachable, TargetFinder, identify
 from bottletop.clock import anchor
-from bottletop.collectors.base import Context, Exchange, RuntimeStats
+from bottletop.collectors.base import Context, Exchange, RuntimeStats, Scrape
 from bottletop.model import (
     NO_VERDICT,
     NS_PER_S,
@@ -85,6 +85,7 @@ class Runtime:
         host: str,
         root_process: ProcessId | None = None,
         simulated: str = "",
+        scrape: Scrape | None = None,
         recorder_factory: Callable[[str, Runtime], Recorder] | None = None,
     ) -> None:
         self.clock = clock
@@ -114,6 +115,7 @@ class Runtime:
             target=lambda: self._target,
             stats=self.stats,
             exchange=self._exchange,
+            scrape=scrape or Scrape(),
         )
         self.runners = [SourceRunner(make(context), clock, self._ingest) for make in collectors]
         self._judgement = Judgement(self._started_ns, NO_VERDICT)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bottletop.model import NS_PER_S
 from bottletop.store import RAW_SPAN_S, Missing
-from bottletop.tables.stage import Stage, StageTime
+from bottletop.tables.stage import PROBE, Stage, StageTime
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,17 +33,18 @@ class StageStat(NamedTuple):
     name: str
     source: str
     mean_s: float | None
-    """Of the passes that ended in the window, nested stages included; None when none ended."""
+    """Of the passes that ended in the window, nested stages included; None when none ended, and
+    where the source counts time alone."""
     p95_s: float | None
-    """None below 20 passes, and where the source keeps no durations."""
+    """None below 20 passes, and where the source keeps no durations or its steps are too wide."""
     calls_per_s: float | None
-    """Passes that ended, a second."""
+    """Passes that ended, a second; None where the source counts time alone."""
     occupancy: float | None
     """Mean number of passes under way (Little's law); above 1 when passes overlap."""
     share: float | None
     """Share of the cycle, 0 to 1: time in the stage without nested ones, over the window or, when
     stages of several threads add up to more than the window, over their sum. What is missing to
-    1 was spent outside of all stages."""
+    1 was spent outside of all stages. Stages of one source are set against one another only."""
     in_flight: int | None
     """Passes under way at the end of the window."""
 
@@ -55,7 +56,7 @@ class _Use:
     key: str
     name: str
     source: str
-    calls: float
+    calls: float | None
     inclusive_s: float
     occupied_s: float
     own_part: float | None
@@ -71,7 +72,8 @@ class _Step:
 
     to_ns: float
     calls: float
-    inclusive_ns: float
+    inclusive_ns: float | None
+    """Time in them; None where only their number is known, as of a histogram's bucket."""
 
 
 _Steps = dict[float, _Step]
@@ -96,29 +98,41 @@ def _stage_stats(view: View, span_s: float) -> list[StageStat]:
     if not uses:
         return []
     _divide_time(uses)
-    whole_s = max(covered_s, sum(use.own_s for use in uses))
-    steps = _durations(view, span_s)
+    own_s: dict[str, float] = {}
     grouped: dict[tuple[str, str], list[_Use]] = {}
     for use in uses:
+        own_s[_family(use.source)] = own_s.get(_family(use.source), 0.0) + use.own_s
         grouped.setdefault((use.name, use.source), []).append(use)
-    return [_stat(group, covered_s, whole_s, steps) for group in grouped.values()]
+    steps = _durations(view, span_s)
+    return [
+        _stat(group, covered_s, max(covered_s, own_s[_family(source)]), steps.get((name, source)))
+        for (name, source), group in grouped.items()
+    ]
+
+
+def _family(source: str) -> str:
+    """ "vLLM metrics" of "vLLM metrics, at request end"."""
+    return source.partition(",")[0]
 
 
 def _use(view: View, key: str, span_s: float) -> tuple[_Use, float] | None:
     try:
-        calls = view.growth(Stage.calls, key, span_s)
         inclusive = view.growth(Stage.inclusive_ns, key, span_s)
         own = view.growth(Stage.self_ns, key, span_s)
         occupied = view.growth(Stage.occupied_ns, key, span_s)
     except Missing:
         return None
+    try:
+        calls = view.growth(Stage.calls, key, span_s).amount
+    except Missing:
+        calls = None
     in_flight = view.last(Stage.in_flight, key)
     age_ns = view.last(Stage.in_flight_ns, key)
     use = _Use(
         key=key,
         name=view.text(Stage.stage, key),
         source=view.text(Stage.source, key),
-        calls=calls.amount,
+        calls=calls,
         inclusive_s=inclusive.amount / NS_PER_S,
         occupied_s=occupied.amount / NS_PER_S,
         own_part=own_part(view, key, own.amount, inclusive.amount),
@@ -163,32 +177,31 @@ def _divide_time(uses: Iterable[_Use]) -> None:
         known_s[process] = known_s.get(process, 0.0) + use.own_s
 
 
-def _stat(
-    group: list[_Use], covered_s: float, whole_s: float, steps: dict[str, _Steps]
-) -> StageStat:
-    calls = sum(use.calls for use in group)
+def _stat(group: list[_Use], covered_s: float, whole_s: float, steps: _Steps | None) -> StageStat:
+    counted = [use.calls for use in group if use.calls is not None]
+    calls = sum(counted) if counted else None
     known = [use.in_flight for use in group if use.in_flight is not None]
     return StageStat(
         key=max(group, key=lambda use: use.occupied_s).key,
         name=group[0].name,
         source=group[0].source,
         mean_s=sum(use.inclusive_s for use in group) / calls if calls else None,
-        p95_s=_p95_s(steps.get(group[0].name, {})),
-        calls_per_s=calls / covered_s,
+        p95_s=_p95_s(steps or {}),
+        calls_per_s=None if calls is None else calls / covered_s,
         occupancy=sum(use.occupied_s for use in group) / covered_s,
         share=sum(use.own_s for use in group) / whole_s,
         in_flight=sum(known) if known else None,
     )
 
 
-def _durations(view: View, span_s: float) -> dict[str, _Steps]:
-    """Durations of the passes that ended in the window, by stage name.
+def _durations(view: View, span_s: float) -> dict[tuple[str, str], _Steps]:
+    """Durations of the passes that ended in the window, by stage name and source.
 
     A step's rows begin when the first pass falls into it, at a count of one or more: before its
     first row it was zero.
     """
     since_ns = view.now_ns - round(span_s * NS_PER_S)
-    found: dict[str, _Steps] = {}
+    found: dict[tuple[str, str], _Steps] = {}
     for key in view.keys(StageTime):
         calls = _grown(view, StageTime.calls, key, since_ns)
         if calls <= 0:
@@ -198,10 +211,13 @@ def _durations(view: View, span_s: float) -> dict[str, _Steps]:
             continue
         high = view.last(StageTime.to_ns, key)
         name = key.rpartition("#")[0].partition("/")[2]
-        found.setdefault(name, {})[low] = _Step(
+        # Recordings made before there were other sources do not say it.
+        source = view.text(StageTime.source, key) or PROBE
+        timed = isinstance(view.last(StageTime.inclusive_ns, key), (int, float))
+        found.setdefault((name, source), {})[low] = _Step(
             to_ns=high if isinstance(high, (int, float)) else math.inf,
             calls=calls,
-            inclusive_ns=_grown(view, StageTime.inclusive_ns, key, since_ns),
+            inclusive_ns=_grown(view, StageTime.inclusive_ns, key, since_ns) if timed else None,
         )
     return found
 
@@ -224,7 +240,8 @@ def _p95_s(steps: _Steps) -> float | None:
     Within its step a duration is placed around the step's mean, as far as the nearer edge allows,
     and closer where the steps beside it are empty, for then its durations are nearly equal.
     Against the percentile of 2000 durations themselves, constant, normal, lognormal, exponential
-    or of two lengths: 1 to 4 % off (root mean square), 7 % at most.
+    or of two lengths: 1 to 4 % off (root mean square), 7 % at most. Within a bucket of a histogram
+    the durations are taken to lie evenly; in its first bucket and its last nothing is known.
     """
     total = sum(step.calls for step in steps.values())
     if total < LEAST_FOR_P95:
@@ -233,6 +250,8 @@ def _p95_s(steps: _Steps) -> float | None:
     for low in sorted(steps):
         step = steps[low]
         if below + step.calls >= rank:
+            if step.inclusive_ns is None:
+                return _evenly_s(low, step, (rank - below) / step.calls)
             mean = step.inclusive_ns / step.calls
             reach = max(0.0, min(mean - low, step.to_ns - mean))
             beside = sum(
@@ -244,3 +263,10 @@ def _p95_s(steps: _Steps) -> float | None:
             return (mean + spread * (2 * (rank - below) / step.calls - 1) * reach) / NS_PER_S
         below += step.calls
     return None
+
+
+def _evenly_s(low_ns: float, step: _Step, part: float) -> float | None:
+    """A place within a step whose durations lie evenly; None where one edge is open or zero."""
+    if low_ns <= 0 or math.isinf(step.to_ns):
+        return None
+    return (low_ns + part * (step.to_ns - low_ns)) / NS_PER_S

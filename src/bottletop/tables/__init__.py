@@ -9,6 +9,7 @@ from bottletop.tables.gpu_health import GpuEvent, GpuHealth, GpuLink
 from bottletop.tables.host import Cgroup, Core, Disk, Memory, Psi
 from bottletop.tables.own import Own, SourceHealth
 from bottletop.tables.process import HotThread, Process, TargetFile, TargetInfo, Thread
+from bottletop.tables.server import Server
 from bottletop.tables.stage import Stage, StageTime
 
 TABLES: tuple[type[Table], ...] = (
@@ -32,6 +33,7 @@ TABLES: tuple[type[Table], ...] = (
     HotThread,
     TargetInfo,
     TargetFile,
+    Server,
     Stage,
     StageTime,
     Own,
@@ -71,6 +73,7 @@ __all__ = [
     "Own",
     "Process",
     "Psi",
+    "Server",
     "SourceHealth",
     "Stage",
     "StageTime",

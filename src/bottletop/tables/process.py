@@ -110,6 +110,7 @@ class TargetInfo(Table):
     sockets = text("addresses it listens on")
     probe = text("how its stages are read, or why they are not")
     notes = text("what could not be seen and what would unlock it")
+    metrics = text("which of its metric pages are read, or why none is")
 
 
 class TargetFile(Table):

@@ -5,6 +5,10 @@ from __future__ import annotations
 from bottletop.model import Table, counter, enumeration, gauge, text
 from bottletop.tables.host import YES_NO
 
+PROBE = "probe"
+"""`source` of stages that the target's own probe counts: passes under way included. What a server's
+metric page says comes when a request ends, and is of requests, not of threads."""
+
 
 class Stage(Table):
     """One row a named stage of a process a tick; counters are cumulative since its start.
@@ -37,7 +41,8 @@ class StageTime(Table):
     """How many passes of a stage took how long since it was first seen; only what occurred.
 
     One row a stage and step of duration, over all processes of the target. The steps of the probe
-    are half octaves; with the time in each step, a quantile is known to a few percent.
+    are half octaves; with the time in each step, a quantile is known to a few percent. The steps of
+    a server are the buckets of its histogram, in which the time is not known.
     """
 
     name = "stage_time"
@@ -47,3 +52,4 @@ class StageTime(Table):
     inclusive_ns = counter("ns", "time in them")
     from_ns = gauge("ns", "shortest duration of this step")
     to_ns = gauge("ns", "durations of this step are below this")
+    source = text("where the number comes from; as in stage")
