@@ -287,8 +287,8 @@ class PowerCapBelowLimit(Rule):
         span_s = since_limit_set_s(view, key, self.window_s)
         power = mean_power_w(view, key, span_s)
         busy = load.load(view, key, self.window_s, at_least_s=5).busy
-        lost = lost_to(view, key, ("power",), self.window_s)
-        if busy < limits["busy"] or lost is None or power > limits["power"] * limit:
+        lost = self._lost(view, key)
+        if busy < limits["busy"] or power > limits["power"] * limit:
             return Quiet(near=power <= limits["power_near"] * limit)
         return Fires(
             text=(
@@ -302,6 +302,13 @@ class PowerCapBelowLimit(Rule):
             ),
             lost_gpu_s_per_s=lost,
         )
+
+    def _lost(self, view: View, key: str) -> float | None:
+        """None where no maximum clock is told."""
+        try:
+            return lost_to(view, key, ("power",), self.window_s)
+        except Missing:
+            return None
 
 
 class PowerBrake(Rule):

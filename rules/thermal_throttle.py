@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from bottletop.model import Absent, Severity
+from bottletop.model import Absent, Confidence, Severity
 from bottletop.rules import clocks, load
 from bottletop.rules.base import Answer, Fires, KofN, Quiet, Role, Rule, Threshold, evidence
 from bottletop.rules.clocks import limited_share, loaded_clock, lost_to
@@ -34,8 +34,9 @@ class ThermalThrottle(Rule):
         The driver's counters of time in software and hardware thermal slowdown, at least 5 % of the
         last 30 s (the share of reads with the bit set where counters are missing), together with a
         clock at least 5 % below the customer boost maximum while kernels run. Hardware slowdown,
-        which halves the clock, is critical. The bare "hardware slowdown" bit flickers at changes of
-        performance state and is not counted.
+        which halves the clock, is critical. Where no maximum clock is told, 20 % of the time under
+        load is enough, and what it costs stays open. The bare "hardware slowdown" bit flickers at
+        changes of performance state and is not counted.
     What to do
         Air flow, fans, dust, inlet temperature, neighbours; or a power limit 10 % lower, which
         often costs less than the throttling does.
@@ -60,6 +61,9 @@ class ThermalThrottle(Rule):
     thresholds: ClassVar[Mapping[str, Threshold]] = {
         "time": Threshold(0.05, "", "judgement", "share of time in thermal slowdown"),
         "time_near": Threshold(0.01, "", "judgement", "below this share it ends"),
+        "time_alone": Threshold(
+            0.20, "", "judgement", "share of time that speaks where no maximum clock is told"
+        ),
         "clock": Threshold(0.05, "", "judgement", "missing share of the reference clock"),
     }
     advice = (
@@ -77,7 +81,12 @@ class ThermalThrottle(Rule):
         if soft is None and hard is None:
             limited_share(view, key, "thermal", self.window_s)
         share = min(1.0, (soft or 0.0) + (hard or 0.0))
-        clock = loaded_clock(view, key, self.window_s)
+        try:
+            clock = loaded_clock(view, key, self.window_s)
+        except Missing:
+            if share < limits["time_alone"] or not self._worked(view, key):
+                raise
+            return self._without_reference(view, key, share, hard or 0.0, limits)
         near = share >= limits["time_near"]
         if clock is None or share < limits["time"] or clock.deficit < limits["clock"]:
             return Quiet(near=near)
@@ -94,8 +103,33 @@ class ThermalThrottle(Rule):
             severity=Severity.CRIT if (hard or 0.0) >= limits["time"] else None,
         )
 
+    def _worked(self, view: View, key: str) -> bool:
+        reads = clocks.busy_reads(view, key, Gpu.util_pct, self.window_s)
+        return len(reads) >= clocks.MIN_BUSY_READS
+
+    def _without_reference(
+        self, view: View, key: str, share: float, hard: float, limits: Mapping[str, float]
+    ) -> Answer:
+        """Heat limits a card whose full clock is not told: how much that costs stays open."""
+        temp = view.last(Gpu.temp_c, key)
+        at = f" at {temp:.0f} °C" if isinstance(temp, (int, float)) else ""
+        return Fires(
+            text=(
+                f"heat limits {gpu_name(view, key)} {pct(share)} of the time{at}; what that costs "
+                "cannot be read: no maximum clock"
+            ),
+            evidence=self._evidence(view, key, share, None, limits),
+            severity=Severity.CRIT if hard >= limits["time_alone"] else None,
+            confidence=Confidence.LOW,
+        )
+
     def _evidence(
-        self, view: View, key: str, share: float, clock: clocks.Clock, limits: Mapping[str, float]
+        self,
+        view: View,
+        key: str,
+        share: float,
+        clock: clocks.Clock | None,
+        limits: Mapping[str, float],
     ) -> tuple[Evidence, ...]:
         items = [
             evidence(
@@ -106,8 +140,9 @@ class ThermalThrottle(Rule):
                 threshold=100 * limits["time"],
                 span_s=self.window_s,
             ),
-            clocks.deficit_evidence(clock, key, limits["clock"], self.window_s),
         ]
+        if clock is not None:
+            items.append(clocks.deficit_evidence(clock, key, limits["clock"], self.window_s))
         for metric in (Gpu.temp_c, Gpu.temp_mem_c):
             value = view.last(metric, key)
             if not isinstance(value, Absent):

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from bottletop.model import Cause, Confidence, Verdict, VerdictState
+from bottletop.model import Cause, Confidence, Severity, Verdict, VerdictState
 from bottletop.rules import budget as budget_
 from bottletop.rules.budget import gap_budget
 from bottletop.rules.demand import StageKind, demand
@@ -76,6 +76,8 @@ class Assessment:
     causes: dict[str, Loss] = field(default_factory=dict)
     leading: frozenset[str] = frozenset()
     """Codes with an active finding that may lead."""
+    unpriced: frozenset[str] = frozenset()
+    """Causes that hold at warn or above and whose cost cannot be read."""
     nobody_asks: bool = False
     blind: str = ""
     """What is missing, or the measurement that would settle it."""
@@ -113,6 +115,14 @@ def assess(view: View, findings: Iterable[Finding], causes: frozenset[str]) -> A
         own = finding.scope in out.gpus and finding.code in causes
         if own and finding.code not in budget_.CAUSES and finding.lost_gpu_s_per_s is not None:
             out.add_cause(finding.code, finding.lost_gpu_s_per_s, finding.confidence, finding.scope)
+    out.unpriced = frozenset(
+        finding.code
+        for finding in active
+        if finding.scope in out.gpus
+        and finding.code in causes
+        and finding.lost_gpu_s_per_s is None
+        and finding.severity >= Severity.WARN
+    )
     out.judged = bool(out.gpus)
     out.capacity = float(len(out.gpus))
     out.names = gpu_names(view, out.gpus or target_gpus(view))
@@ -213,6 +223,10 @@ def decide(found: Assessment, nouns: Mapping[str, str]) -> Verdict:
         if found.unexplained >= 0.5 * lost or not causes:
             return Verdict(VerdictState.CANNOT_TELL, None, _unexplained(found, lost), causes)
         return Verdict(VerdictState.MIXED, None, _mixed(found, causes, lost, nouns), causes)
+    if found.unpriced:
+        code = min(found.unpriced)
+        text = f"{_who(found)}: held back by {_noun(code, nouns)}; what that costs cannot be read"
+        return Verdict(VerdictState.BOTTLENECK, code, text, causes)
     if found.nobody_asks:
         return Verdict(VerdictState.NO_DEMAND, NO_DEMAND, _no_demand(found))
     if not found.by_stages and found.busy < budget_.WORK_BUSY * found.capacity:
@@ -290,6 +304,7 @@ class Tally:
         self.judged_s = 0.0
         self.nobody_asks_s = 0.0
         self._leading_s: dict[str, float] = {}
+        self._unpriced_s: dict[str, float] = {}
         self._blind_s: dict[str, float] = {}
         self._sums = Assessment()
         self._last = Assessment()
@@ -314,6 +329,8 @@ class Tally:
         sums.unexplained += found.unexplained * dt_s
         for code, loss in found.causes.items():
             sums.add_cause(code, loss.amount * dt_s, loss.confidence, loss.scope)
+        for code in found.unpriced:
+            self._unpriced_s[code] = self._unpriced_s.get(code, 0.0) + dt_s
         for code in found.leading:
             self._leading_s[code] = self._leading_s.get(code, 0.0) + dt_s
         self._last = found
@@ -347,10 +364,14 @@ class Tally:
                 code: loss._replace(amount=loss.amount / seconds)
                 for code, loss in sums.causes.items()
             },
-            leading=frozenset(
-                code for code, active_s in self._leading_s.items() if active_s >= LASTING * seconds
-            ),
+            leading=_lasting(self._leading_s, seconds),
+            unpriced=_lasting(self._unpriced_s, seconds),
             nobody_asks=self.nobody_asks_s >= 0.5 * seconds,
             blind=max(self._blind_s, key=lambda text: (self._blind_s[text], text), default=""),
             busiest_stage=self._last.busiest_stage,
         )
+
+
+def _lasting(active_s: Mapping[str, float], seconds: float) -> frozenset[str]:
+    """Codes that were active for long enough to speak of all of a watch."""
+    return frozenset(code for code, active in active_s.items() if active >= LASTING * seconds)

@@ -96,7 +96,8 @@ def _of_logs(judgement: Judgement, tables: set[str]) -> Judgement:
         for entry in judgement.unknown
     )
     text = judgement.verdict.text.replace(NOTHING_ATTACHED, "these logs say nothing of the process")
-    text = text.replace("watching: ", "")
+    text = text.replace("watching: ", "").replace("nothing holds", "nothing in these logs holds")
+    text = text.replace("no running process is attached", "these logs say nothing of the process")
     return replace(judgement, verdict=replace(judgement.verdict, text=text), unknown=unknown)
 
 

@@ -39,9 +39,18 @@ def read(
     head = found.head
     best = max(importers, key=lambda importer: importer.recognise(head))
     if best.recognise(head) <= 0:
+        if options is not None and options.columns:
+            return SmiCsv().read(found, options)
         known = ", ".join(importer.format for importer in importers)
-        raise NotImportable(f"{found.name}: no format that can be read; known: {known}")
+        hint = "; if it is a query without header and units, say --columns" if _bare(head) else ""
+        raise NotImportable(f"{found.name}: no format that can be read{hint}; known: {known}")
     return best.read(found, options or Options())
+
+
+def _bare(head: Sequence[str]) -> bool:
+    """Whether these lines are a table of numbers without a word on what they are."""
+    cells = [line.split(",") for line in head if line.count(",") > 1]
+    return bool(cells) and all(any(c.strip().isdecimal() for c in row) for row in cells)
 
 
 __all__ = [

@@ -27,7 +27,7 @@ _UNITS = (
     ("%", ("utilization.gpu", "utilization.memory")),
     ("W", ("power.draw", "power.limit")),
     ("MiB", ()),
-    ("MHz", ("clocks.current.sm", "clocks.current.memory")),
+    ("MHz", ("clocks.current.sm",)),
 )
 _ROWS = 50
 
@@ -49,8 +49,7 @@ def guess_columns(rows: Sequence[Sequence[str]]) -> tuple[str, ...] | None:
         )
         for place, name in found.items():
             names[place] = name
-    if "name" not in names and "uuid" not in names and "pci.bus_id" not in names:
-        _small_numbers(columns, names)
+    _index(columns, names)
     sure = {"utilization.gpu", "power.draw", "memory.used"}
     return tuple(names) if sure & set(names) else None
 
@@ -90,8 +89,8 @@ def _memory(columns: Sequence[Sequence[str]], places: Sequence[int]) -> dict[int
     return {total: "memory.total", rest[0]: "memory.used"}
 
 
-def _small_numbers(columns: Sequence[Sequence[str]], names: list[str]) -> None:
-    """A first column of small whole numbers that come in a fixed turn is the index."""
+def _index(columns: Sequence[Sequence[str]], names: list[str]) -> None:
+    """Small whole numbers in front that come in a fixed turn from 0 are the index."""
     place = next((n for n in range(len(names)) if not names[n]), None)
     if place is None or place > 1:
         return

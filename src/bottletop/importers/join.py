@@ -15,7 +15,7 @@ from bottletop.importers import stamps
 from bottletop.importers.base import Fact, GpuId, NotImportable
 from bottletop.model import NOT_READ, NS_PER_S, Absent, Kind, Row, Sample, State
 from bottletop.tables import Gpu
-from bottletop.tables.gpu import UNIFIED
+from bottletop.tables.gpu import LOST, NO_ACCESS, UNIFIED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -202,10 +202,11 @@ class _Timeline:
         found: dict[type[Table], float] = {}
         for line in self._lines.values():
             own = self._period(line)
-            if own is None and len(line.facts) == 1 and self._end_s > 0:
-                own = self._end_s if not line.table.stream else None
             if own is not None:
                 found[line.table] = max(found.get(line.table, 0.0), own)
+        for line in self._lines.values():
+            if line.table not in found and not line.table.stream and self._end_s > 0:
+                found[line.table] = self._end_s
         return found
 
     def _period(self, line: _Line) -> float | None:
@@ -257,6 +258,9 @@ class _Timeline:
         for line in lines if not table.stream else ():
             last = kept.get(line.key)
             if last is None or line.key in batch:
+                continue
+            if table is Gpu and last.values[Gpu.health.index] in (LOST, NO_ACCESS):
+                rows.append(last._replace(t_ns=t_ns))  # until the log shows it again
                 continue
             period_s = self._period(line) or (self._end_s if len(line.facts) == 1 else 0.0)
             if t_ns - last.t_ns < max(1.5 * period_s, TOGETHER_S) * NS_PER_S:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from bottletop.importers import smi_words, stamps
 from bottletop.importers.base import Doubts, Fact, GpuId, NotImportable, Reading
 from bottletop.importers.smi_pmon import kind_of
-from bottletop.importers.values import cell
+from bottletop.importers.values import cell, missing
 from bottletop.model import NOT_READ
 from bottletop.tables import Gpu, GpuHealth, GpuProcess
 from bottletop.text import clean
@@ -160,6 +160,8 @@ class _Reader:
         if memory is not None:
             values[Gpu.mem_used_bytes] = cell(Gpu.mem_used_bytes, memory["used"])
             values[Gpu.mem_total_bytes] = cell(Gpu.mem_total_bytes, memory["total"])
+        elif missing(cells[1]) is not None:
+            values[Gpu.mem_used_bytes] = values[Gpu.mem_total_bytes] = _absent(cells[1])
         used = cells[2].split()
         if used:
             values[Gpu.util_pct] = cell(Gpu.util_pct, used[0])
@@ -191,6 +193,10 @@ class _Reader:
     @staticmethod
     def _dates(line: str) -> bool:
         return stamps.wall_s(line) is not None
+
+
+def _absent(text: str) -> Value:
+    return cell(Gpu.mem_used_bytes, text)
 
 
 _ECC = GpuHealth.ecc_uncorrected
