@@ -13,7 +13,7 @@ from typing import NamedTuple
 HERE = Path(__file__).parent
 SOURCES = (
     *("nvml_sim.c", "nvml_series.c", "nvml_event.c", "nvml_gpm.c", "nvml_mig.c"),
-    *("scenario.c", "core.c"),
+    *("nvml_health.c", "nvml_link.c", "scenario.c", "core.c"),
 )
 HEADERS = ("nvml_abi.h", "sim.h", "calls.h")
 SCENARIOS = HERE / "scenarios"

@@ -38,6 +38,7 @@ enum { CLOCK_GRAPHICS = 0, CLOCK_SM = 1, CLOCK_MEM = 2, CLOCK_VIDEO = 3 };
 #define MEMORY_V2 0x02000028u
 #define TEMPERATURE_V1 0x0100000Cu
 #define MARGIN_TEMPERATURE_V1 0x01000008u
+#define ADDRESSING_MODE_V1 0x01000008u
 #define GPM_SUPPORT_V1 1u
 #define GPM_METRICS_GET_V1 1u
 #define NOT_AVAILABLE_ULL (~0ULL)
@@ -48,6 +49,7 @@ typedef struct { unsigned version; unsigned long long total, reserved, free, use
 typedef struct { unsigned long long total, free, used; } nvmlBAR1Memory_t;
 typedef struct { unsigned version; unsigned sensorType; int temperature; } nvmlTemperature_t;
 typedef struct { unsigned version; int marginTemperature; } nvmlMarginTemperature_t;
+typedef struct { unsigned version, value; } nvmlDeviceAddressingMode_t;
 typedef struct { unsigned long long referenceTime, violationTime; } nvmlViolationTime_t;
 
 typedef union {
@@ -123,6 +125,7 @@ typedef struct {
 _Static_assert(sizeof(nvmlMemory_v2_t) == (MEMORY_V2 & 0xffffff), "memory v2 layout");
 _Static_assert(sizeof(nvmlTemperature_t) == (TEMPERATURE_V1 & 0xffffff), "temperature layout");
 _Static_assert(sizeof(nvmlMarginTemperature_t) == (MARGIN_TEMPERATURE_V1 & 0xffffff), "margin layout");
+_Static_assert(sizeof(nvmlDeviceAddressingMode_t) == (ADDRESSING_MODE_V1 & 0xffffff), "addressing layout");
 _Static_assert(sizeof(nvmlFieldValue_t) == 40, "field value layout");
 _Static_assert(sizeof(nvmlProcessInfo_v2_t) == 24, "process info layout");
 _Static_assert(sizeof(nvmlGpmMetric_t) == 40, "GPM metric layout");

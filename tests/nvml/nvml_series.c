@@ -20,10 +20,25 @@ nvmlReturn_t nvmlDeviceGetViolationStatus(nvmlDevice_t gpu, unsigned policy, nvm
     LEAVE(OK);
 }
 
+/* Power of the module, CPU included: scope 1 of the power fields. */
+static nvmlReturn_t module_power(const struct gpu *gpu, double now, nvmlFieldValue_t *f) {
+    double window = f->fieldId == 185 ? gpu->power_window : 0.02;
+    double watts = series_mean(&gpu->power_module, now - window, now);
+    if (watts < 0) return NOT_SUPPORTED;
+    f->valueType = VALUE_UINT;
+    f->value.ullVal = NEAREST(1e3 * watts);
+    return OK;
+}
+
 /* Unsupported ids and scopes leave `valueType` as it was, so that a reader must look at nvmlReturn. */
 static nvmlReturn_t field_value(const struct gpu *gpu, double now, nvmlFieldValue_t *f) {
     if ((int)f->fieldId > gpu->field_max) return INVALID_ARGUMENT;
+    if (f->scopeId == 1 && (f->fieldId == 185 || f->fieldId == 186)) return module_power(gpu, now, f);
+    nvmlReturn_t code = link_field(gpu, now, f);
+    if (code != NOT_SUPPORTED) return code;
     if (f->scopeId) return NOT_SUPPORTED;
+    code = health_field(gpu, now, f);
+    if (code != NOT_SUPPORTED) return code;
     double wide = -1, narrow = -1;
     switch (f->fieldId) {
     case 74: wide = limited_ns(gpu, 0x4, now); break;
@@ -67,6 +82,10 @@ nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t gpu, int count, nvmlFieldValu
         snprintf(key, sizeof key, "field:%u", values[i].fieldId);
         call.garbage = all_garbage;
         nvmlReturn_t code = fault_for(&call, key);
+        if (code == OK && values[i].scopeId) {
+            snprintf(key, sizeof key, "field:%u/%u", values[i].fieldId, values[i].scopeId);
+            code = fault_for(&call, key);
+        }
         if (code == OK) code = field_value(gpu, call.now, &values[i]);
         if (code == OK && call.garbage) memset(&values[i].value, 0xff, sizeof values[i].value);
         values[i].nvmlReturn = code;

@@ -19,17 +19,26 @@
  *   gpu                    begins the next GPU; what follows belongs to it
  *   name, uuid, pci, serial TEXT / arch N / cc MAJOR MINOR
  *   FIELD SERIES           a quantity over time; FIELD is a name of SERIES_FIELDS in sim.h:
- *                          busy, mem_busy, enc, dec (%); power and limits (W); clocks (MHz); reasons
+ *                          busy, mem_busy, enc, dec, jpg, ofa (%); power and limits (W); clocks (MHz); reasons
  *                          (bits); temp, temp_mem, margin (C); fan (%); pstate; mem_* and bar1_*
  *                          (MiB); pcie_rx, pcie_tx (bytes/s); pcie_gen, pcie_width and maxima; mig
  *                          (0 or 1); stamp_epoch, process_stamp_epoch (0: stamps are us since boot,
- *                          1: since 1970); stamp_shift (s added to sample stamps)
+ *                          1: since 1970); stamp_shift (s added to sample stamps); power_module
+ *                          (W, CPU included); counts and flags of health: ecc_*, rows_*, pages_*,
+ *                          pcie_replays and other pcie_* errors, recovery_action, c2c_links;
+ *                          c2c_speed (MB/s); temp_shutdown and other limits (C), margin_shutdown and
+ *                          other T.Limit margins. Of health, below 0 is not supported; rows are from
+ *                          Ampere on, pages before it, margins from Ada on
  *      SERIES is VALUE | step T V T V ... [repeat P] | linear T V T V ... [repeat P]
  *              | square PERIOD DUTY HIGH LOW [PHASE] | sine PERIOD MEAN AMPLITUDE [PHASE]
  *   buffer NAME PERIOD_MS DEPTH [dry] [double|ull]  the driver's sample buffer: power, util, mem_util,
  *                          enc, dec, sm_clock, mem_clock. dry: idle windows leave no sample
  *   util_window_ms N / power_window_ms N   what utilisation and power are averaged over
  *   energy_base_mj N / pcie_counter_bits 32|64 / fields_up_to ID / process_struct_bytes 24|32
+ *   links N                NVLinks, all up / link NUMBER FIELD SERIES   FIELD is a name of LINK_SERIES
+ *                          in sim.h: state (0 down, 1 up, 2 asleep), speed (MB/s), tx, rx (bytes/s),
+ *                          replays, recoveries, crc; failures, effective, symbols from Blackwell on
+ *   virtualisation MODE / addressing MODE|-1 / margins_unsigned 0|1
  *   gpm FIELD SERIES       what GPM counts; FIELD is a name of GPM_FIELDS in sim.h, in %, links in
  *                          bytes/s, -1 for not supported, nan; or decoder, the mean of all. PCIe rates
  *                          are those of pcie_rx and pcie_tx
@@ -44,7 +53,7 @@
  *   sleeps FROM [TO]       a call to this GPU then is counted as "wakes GPU N" in the statistics
  *   lost [FROM [TO]]       every call but identity answers "GPU is lost"
  *   fail CALL CODE [every PART WHOLE] [FROM [TO]]   CALL may hold * and ?, or name one field value
- *   slow CALL MS [...]                              ("field:186") or one buffer ("sample:1", the
+ *   slow CALL MS [...]                              ("field:186", "field:138/3" of link 3) or one buffer ("sample:1", the
  *   hang CALL [...]                                 NVML sampling type). Before the first `gpu` it
  *   garbage CALL [...]                              is for all GPUs. garbage: all ones, returned
  *                                                   with success. hang: until TO, for ever without.
@@ -59,14 +68,23 @@
  *   oldest first, and NOT_FOUND when nothing is. Energy integrates power; throttle nanoseconds
  *   integrate the bits of `reasons`; PCIe byte counters integrate the rates and wrap. Memory v1 folds
  *   the reserve into "used". Process lists and process utilisation size themselves as the binding
- *   expects. With `mig 1` utilisation, its samples and process utilisation are not supported.
+ *   expects. With `mig 1` utilisation, its samples and process utilisation are not supported. A GPM
+ *   metric is the mean of its series between two samples, which must lie 100 ms apart and be of the
+ *   same GPU or instance; buffers that were freed are refused. A MIG device answers for its UUID,
+ *   name, ids, attributes, memory and processes and for nothing else; one that has gone, NOT_FOUND.
  *
  * What is not imitated
  *   Nobody has compared this with a real driver: error orders, sample periods and buffer depths are
  *   the scenario's guesses. Calls do not serialise on a driver lock, take no CPU in a kernel, and a
  *   hanging call does not block others. Sensors are exact: no noise, no sensor gaps, no energy steps.
- *   A lost GPU answers cleanly; a real one may hang, crash the caller or lose its handle. No MIG
- *   instances, vGPU, NVLink, GPM, ECC details, accounting, topology, or anything that sets.
+ *   A lost GPU answers cleanly; a real one may hang, crash the caller or lose its handle. A vGPU
+ *   guest or a part without memory of its own answers as any other but for what `fail` lines take
+ *   from it. Health only changes as the scenario says: nothing counts errors by itself, and GPM's
+ *   link totals are not the sum of the links. Which fields a real part has, with which value types,
+ *   is guessed from the header. No ECC by location, accounting, topology, or anything that sets. GPM of
+ *   a whole GPU is the scenario's and no sum of its instances; an instance is there while one of its
+ *   devices is. Real handles of MIG devices may outlive them or be given to others, and what a driver
+ *   counts for an instance (decoders, links) nobody has looked up.
  *   Process utilisation has one record a process, of the last window only. nvmlDeviceGetSamples on
  *   a real driver may truncate from either end when the caller's array is short; here the oldest
  *   come first. Nothing depends on the calling user, namespace or container.
@@ -258,7 +276,6 @@ NUMBER_OF_GPU(nvmlDeviceGetPersistenceMode, unsigned, 1)
 NUMBER_OF_GPU(nvmlDeviceGetDisplayMode, unsigned, 0)
 NUMBER_OF_GPU(nvmlDeviceGetDisplayActive, unsigned, 0)
 NUMBER_OF_GPU(nvmlDeviceGetComputeMode, unsigned, 0)
-NUMBER_OF_GPU(nvmlDeviceGetPcieReplayCounter, unsigned, 0)
 
 /* Answered on Linux too, where it is never supported. */
 nvmlReturn_t nvmlDeviceGetDriverModel_v2(nvmlDevice_t gpu, unsigned *current, unsigned *pending) {
@@ -325,13 +342,15 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t gpu, nvmlUtilization_t *
 #define CODEC_UTILIZATION(function, field)                                                         \
     nvmlReturn_t function(nvmlDevice_t gpu, unsigned *util, unsigned *period_us) {                 \
         ENTER(gpu);                                                                                \
-        REQUIRE(!AT(mig), NOT_SUPPORTED);                                                          \
+        REQUIRE(!AT(mig) && AT(field) >= 0, NOT_SUPPORTED);                                        \
         PUT(*util, NEAREST(window_mean(&gpu->field, call.now, gpu->util_window)));                 \
         PUT(*period_us, NEAREST(1e6 * gpu->util_window));                                          \
         LEAVE(OK);                                                                                 \
     }
 CODEC_UTILIZATION(nvmlDeviceGetEncoderUtilization, enc)
 CODEC_UTILIZATION(nvmlDeviceGetDecoderUtilization, dec)
+CODEC_UTILIZATION(nvmlDeviceGetJpgUtilization, jpg)
+CODEC_UTILIZATION(nvmlDeviceGetOfaUtilization, ofa)
 
 nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t gpu, unsigned *current, unsigned *pending) {
     ENTER(gpu);
@@ -407,22 +426,6 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
     PUT(memory->reserved, m.reserved * MIB);
     PUT(memory->used, m.used * MIB);
     PUT(memory->free, (m.total - m.used - m.reserved) * MIB);
-    LEAVE(OK);
-}
-
-nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t gpu, nvmlBAR1Memory_t *memory) {
-    ENTER(gpu);
-    PUT(memory->total, NEAREST(AT(bar1_total)) * MIB);
-    PUT(memory->used, NEAREST(AT(bar1_used)) * MIB);
-    PUT(memory->free, NEAREST(AT(bar1_total) - AT(bar1_used)) * MIB);
-    LEAVE(OK);
-}
-
-nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t gpu, unsigned type, unsigned counter,
-                                         unsigned long long *count) {
-    ENTER(gpu);
-    REQUIRE(type <= 1 && counter <= 1, INVALID_ARGUMENT);
-    PUT(*count, 0);
     LEAVE(OK);
 }
 

@@ -353,6 +353,43 @@ static void activity_free(struct activity *a) {
     series_free(&a->decoder);
 }
 
+/* links N: so many, as they are unless `link` lines say otherwise. */
+static int parse_links(struct line *l, struct gpu *g) {
+    double count;
+    if (number(l, &count)) return -1;
+    if (count < 0 || count > MAX_LINKS) return complain(l, "no GPU has so many links");
+    for (int i = g->n_links; i < (int)count; i++) {
+#define X(field, initial) series_constant(&g->links[i].field, initial);
+        LINK_SERIES(X)
+#undef X
+    }
+    g->n_links = (int)count;
+    return 0;
+}
+
+/* link NUMBER FIELD SERIES */
+static int parse_link(struct line *l, struct gpu *g) {
+    double which;
+    if (number(l, &which)) return -1;
+    if (which < 0 || which >= g->n_links) return complain(l, "no such link: `links` comes first");
+    struct link *link = &g->links[(int)which];
+    const char *what = next(l);
+    if (!what) return complain(l, "a field of the link is missing");
+#define X(field, initial) \
+    if (!strcmp(what, #field)) return parse_series(l, &link->field);
+    LINK_SERIES(X)
+#undef X
+    return complain(l, "no such field of a link");
+}
+
+static void links_free(struct gpu *g) {
+    for (int i = 0; i < g->n_links; i++) {
+#define X(field, initial) series_free(&g->links[i].field);
+        LINK_SERIES(X)
+#undef X
+    }
+}
+
 static int text(struct line *l, char *out, size_t size) {
     out[0] = 0;
     while (l->at < l->n) {
@@ -373,6 +410,9 @@ static int parse_scalar(struct line *l, struct gpu *g, const char *what, int *kn
                  : !strcmp(what, "gpm_support")          ? &g->gpm
                  : !strcmp(what, "gpm_metrics_up_to")    ? &g->gpm_metric_max
                  : !strcmp(what, "decoders")             ? &g->decoders
+                 : !strcmp(what, "virtualisation")       ? &g->virtualisation
+                 : !strcmp(what, "addressing")           ? &g->addressing
+                 : !strcmp(what, "margins_unsigned")     ? &g->margins_unsigned
                  : !strcmp(what, "event_types")          ? &g->event_types
                                                          : NULL;
     *known = seconds || whole || !strcmp(what, "energy_base_mj");
@@ -394,6 +434,8 @@ static int parse_gpu_line(struct line *l, struct scenario *sc, struct gpu *g, co
     if (!strcmp(what, "gpm")) return parse_gpm(l, &g->activity);
     if (!strcmp(what, "gpm_instance")) return parse_gpm_instance(l, g);
     if (!strcmp(what, "mig_device")) return parse_mig_device(l, g);
+    if (!strcmp(what, "links")) return parse_links(l, g);
+    if (!strcmp(what, "link")) return parse_link(l, g);
     if (!strcmp(what, "event")) return parse_event(l, sc, g->index);
     if (!strcmp(what, "sleeps")) return range(l, &g->sleeps_from, &g->sleeps_to);
     if (!strcmp(what, "cc")) {
@@ -428,6 +470,7 @@ static void gpu_defaults(struct gpu *g, int index) {
     g->util_window = 1.0 / 6, g->power_window = 1;
     g->pcie_counter_bits = 64, g->field_max = 1000, g->process_struct_bytes = 24;
     g->event_types = 0xfe0b;
+    g->addressing = -1;
     g->gpm = 1, g->gpm_metric_max = 1000, g->decoders = 7;
     activity_defaults(&g->activity);
     for (int i = 0; i < MAX_INSTANCES; i++) activity_defaults(&g->instances[i]);
@@ -502,6 +545,7 @@ static int expand(const struct line *l, const char *in, char *out, size_t size) 
 int scenario_load(struct scenario *sc, const char *path) {
     for (int i = 0; i < sc->n_gpus; i++) {
         activity_free(&sc->gpus[i].activity);
+        links_free(&sc->gpus[i]);
         for (int k = 0; k < MAX_INSTANCES; k++) activity_free(&sc->gpus[i].instances[k]);
 #define X(field, initial) series_free(&sc->gpus[i].field);
         SERIES_FIELDS(X)

@@ -14,6 +14,7 @@
 #define MAX_EVENTS 512
 #define MAX_INSTANCES 16
 #define MAX_MIG_DEVICES 64
+#define MAX_LINKS 36
 #define FOREVER 1e18
 
 /* A piecewise constant or linear function of scenario seconds; `period` > 0 repeats it. */
@@ -48,15 +49,24 @@ struct process {
 
 /* Everything of a GPU that may change over time. The names are the scenario's. */
 #define SERIES_FIELDS(X)                                                                           \
-    X(busy, 0) X(mem_busy, 0) X(enc, 0) X(dec, 0)                                                  \
+    X(busy, 0) X(mem_busy, 0) X(enc, 0) X(dec, 0) X(jpg, 0) X(ofa, 0)                              \
     X(power, 70) X(power_limit, 700) X(power_limit_requested, 700) X(power_limit_default, 700)     \
-    X(power_limit_min, 200) X(power_limit_max, 700)                                                \
+    X(power_limit_min, 200) X(power_limit_max, 700) X(power_module, -1)                            \
     X(sm_clock, 1980) X(sm_clock_max, 1980) X(sm_clock_boost, 1980)                                \
     X(mem_clock, 2619) X(mem_clock_max, 2619) X(video_clock, 1545)                                 \
     X(reasons, 0) X(temp, 40) X(temp_mem, 45) X(margin, 45) X(fan, 0) X(pstate, 0)                 \
     X(mem_total, 81559) X(mem_used, 0) X(mem_reserved, 600)                                        \
     X(bar1_total, 131072) X(bar1_used, 1)                                                          \
     X(pcie_rx, 0) X(pcie_tx, 0) X(pcie_gen, 5) X(pcie_gen_max, 5) X(pcie_width, 16)                \
+    X(ecc_corrected, 0) X(ecc_uncorrected, 0) X(ecc_corrected_ever, 0) X(ecc_uncorrected_ever, 0)  \
+    X(rows_corrected, 0) X(rows_uncorrected, 0) X(rows_pending, 0) X(rows_failed, 0)               \
+    X(pages_corrected, 0) X(pages_uncorrected, 0) X(pages_pending, 0)                              \
+    X(pcie_replays, 0) X(pcie_rollovers, 0) X(pcie_recoveries, 0) X(pcie_correctable, 0)           \
+    X(pcie_naks_received, 0) X(pcie_receiver, 0) X(pcie_bad_tlp, 0) X(pcie_naks_sent, 0)           \
+    X(pcie_bad_dllp, 0) X(pcie_nonfatal, 0) X(pcie_fatal, 0) X(pcie_unsupported, 0) X(pcie_lcrc, 0) \
+    X(recovery_action, 0) X(c2c_links, -1) X(c2c_speed, -1)                                        \
+    X(temp_shutdown, 95) X(temp_slowdown, 92) X(temp_mem_max, 100) X(temp_max, 87)                 \
+    X(margin_shutdown, -8) X(margin_slowdown, -2) X(margin_mem_max, 0) X(margin_max, 0)            \
     X(pcie_width_max, 16) X(mig, 0) X(stamp_epoch, 0) X(process_stamp_epoch, 1) X(stamp_shift, 0)
 
 /* What GPM counts, with the metric's number: the scenario's names after `gpm`. Below 0: not supported. */
@@ -80,6 +90,17 @@ struct mig_device {
     double mem_mib, from, to;
 };
 
+/* Everything of an NVLink that may change over time; the scenario's names after `link NUMBER`. */
+#define LINK_SERIES(X)                                                                             \
+    X(state, 1) X(speed, 25000) X(tx, 0) X(rx, 0) X(replays, 0) X(recoveries, 0) X(crc, 0)         \
+    X(failures, 0) X(effective, 0) X(symbols, 0)
+
+struct link {
+#define X(field, initial) struct series field;
+    LINK_SERIES(X)
+#undef X
+};
+
 struct gpu {
     int index;
     char name[96], uuid[96], pci[32], serial[30];
@@ -88,6 +109,11 @@ struct gpu {
     int pcie_counter_bits;
     int field_max;            /* field ids above it are unknown to this driver */
     int process_struct_bytes; /* 24; 32 imitates the first R535 drivers */
+    int virtualisation;       /* nvmlGpuVirtualizationMode_t */
+    int addressing;           /* -1: not supported */
+    int margins_unsigned;     /* T.Limit margins are announced as unsigned, though they may be negative */
+    int n_links;
+    struct link links[MAX_LINKS];
     int event_types;          /* what nvmlDeviceGetSupportedEventTypes answers; 0: no events */
 #define X(field, initial) struct series field;
     SERIES_FIELDS(X)
@@ -176,6 +202,10 @@ int sim_initialised(void);
 struct gpu *sim_gpu_at(unsigned index, double now);
 unsigned sim_gpu_count(double now);
 int sim_gpu_valid(const struct gpu *gpu);
+
+/* nvml_health.c, nvml_link.c: NOT_SUPPORTED for fields that are not theirs. */
+nvmlReturn_t health_field(const struct gpu *gpu, double now, nvmlFieldValue_t *f);
+nvmlReturn_t link_field(const struct gpu *gpu, double now, nvmlFieldValue_t *f);
 
 /* nvml_mig.c */
 struct mig_device *mig_of_handle(const void *handle);
