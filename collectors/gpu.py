@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from bottletop.collectors.base import Unavailable
+from bottletop.collectors.gpu_places import on_the_bus
 from bottletop.collectors.gpu_process_names import ProcessNames
+from bottletop.linux.pci import PciBus
 from bottletop.model import (
     NOT_READ,
     NS_PER_S,
@@ -73,16 +75,20 @@ class GpuCollector:
         """Facts of every GPU ever read, by UUID: one that leaves the list is shown as lost."""
         self._listed_ns: int | None = None
         self._names = ProcessNames(context.roots)
+        self._bus = PciBus(context.roots)
 
     def open(self) -> None:
         """Initialise the driver and list its GPUs. Raises `Unavailable` saying what to do."""
         # Imports nvidia-ml-py, which takes 20-40 ms: here it costs nobody their first frame.
         from bottletop.collectors.gpu_device import Device
-        from bottletop.collectors.gpu_driver import Driver
+        from bottletop.collectors.gpu_driver import Driver, NoDriver
 
         self.close()
         driver = Driver(self._clock, self._context.roots, self._context.stats)
-        driver.open()
+        try:
+            driver.open()
+        except NoDriver as refusal:
+            raise self._told_with_the_bus(refusal) from None
         try:
             count = driver.gpu_count()
             version = driver.call("nvmlSystemGetDriverVersion")
@@ -98,6 +104,13 @@ class GpuCollector:
         ]
         self._driver = driver
         self._listed_ns = None
+
+    def _told_with_the_bus(self, refusal: Unavailable) -> Unavailable:
+        """Why there is no driver, and what GPUs the host has: of others, or without a driver."""
+        seen = on_the_bus(self._bus)
+        if not seen:
+            return refusal
+        return Unavailable(f"{refusal.reason}; {seen}" if self._bus.nvidia() else seen)
 
     def close(self) -> None:
         """Shut the driver down. Never raises, may be called twice."""

@@ -72,6 +72,10 @@ _UNSUPPORTED = {
 }
 
 
+class NoDriver(Unavailable):
+    """There is no NVIDIA driver to talk to: no library, or no kernel module."""
+
+
 class GpuGone(Exception):
     """One GPU answers no more: lost, waiting for a reset, or not to be opened."""
 
@@ -216,9 +220,11 @@ class Driver:
 
     def _unavailable(self, code: int) -> Unavailable:
         if code == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
-            return Unavailable(_library_failure())
+            return NoDriver(_library_failure())
         text = _OPEN_FAILURES.get(code, f"the NVIDIA driver cannot be used: {error_text(code)}")
         reason = text.replace("{module}", self._module_version())
+        if code == pynvml.NVML_ERROR_DRIVER_NOT_LOADED:
+            return NoDriver(reason)
         return Unavailable(reason, denied=code == pynvml.NVML_ERROR_NO_PERMISSION)
 
     def _module_version(self) -> str:

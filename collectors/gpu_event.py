@@ -49,14 +49,17 @@ class GpuEventCollector:
 
     def open(self) -> None:
         """Initialise the driver and register. Raises `Unavailable` saying what to do."""
-        from bottletop.collectors.gpu_driver import Driver
+        from bottletop.collectors.gpu_driver import Driver, NoDriver
 
         self.close()
         self._present = self._look()
         driver = Driver(
             self._clock, self._context.roots, self._context.stats, GpuEventCollector.name
         )
-        driver.open()
+        try:
+            driver.open()
+        except NoDriver:
+            raise Unavailable("no NVIDIA driver here; `gpu` says more") from None
         self._driver = driver
         try:
             self._register(driver)

@@ -197,7 +197,7 @@ def test_a_reloaded_driver_is_opened_again_without_a_restart(gpu_host: MakeHost)
     assert told(host, 3) == [(ONE, 13)]
     with pytest.raises(Unavailable, match="not loaded"):
         tick(host)
-    with pytest.raises(Unavailable, match="not loaded"):
+    with pytest.raises(Unavailable, match="no NVIDIA driver"):
         tick(host)
     host.clock.step(5)
     assert told(host, 4) == [(ONE, 14)]

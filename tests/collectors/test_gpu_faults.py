@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bottletop.collectors.base import Unavailable
+from bottletop.linux.pci import AMD, INTEL
 from bottletop.model import Absent, Kind, State
 from bottletop.tables.gpu import LOST, NO_ACCESS, OK, RESET_REQUIRED, Gpu, GpuUtilSample
+from nvml.pci import PciTree
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -266,6 +268,51 @@ def test_a_missing_library_names_the_driver_and_the_container(
     reason = _refusal(host).reason
     assert "libnvidia-ml.so.1 was not found" in reason
     assert "--gpus all" in reason
+
+
+NO_DRIVER = "fail nvmlInit not-loaded\ngpu"
+
+
+def test_a_host_with_gpus_of_others_is_told_so_by_name(gpu_host: MakeHost, tmp_path: Path) -> None:
+    tree = PciTree(tmp_path / "sys")
+    tree.add("0000:00:02.0", vendor=INTEL, kind=0x030000, driver="i915")
+    tree.add("0000:03:00.0", vendor=AMD, kind=0x038000, driver="amdgpu", product="MI210")
+    reason = _refusal(gpu_host(NO_DRIVER, sys_root=tree.root)).reason
+    assert reason == (
+        "Intel GPU 0000:00:02.0 (i915) and AMD GPU 0000:03:00.0 (MI210, amdgpu):"
+        " not read by this version; everything else works"
+    )
+
+
+def test_many_gpus_of_others_are_counted(gpu_host: MakeHost, tmp_path: Path) -> None:
+    tree = PciTree(tmp_path / "sys")
+    for number in range(8):
+        tree.add(f"0000:{number:02x}:00.0", vendor=AMD, kind=0x120000, driver="amdgpu")
+    reason = _refusal(gpu_host(NO_DRIVER, sys_root=tree.root)).reason
+    assert "AMD GPU 0000:01:00.0 (amdgpu) and 6 more: not read" in reason
+    assert len(reason) < 200
+
+
+def test_an_nvidia_gpu_without_its_driver_keeps_the_advice_and_names_who_has_it(
+    gpu_host: MakeHost, tmp_path: Path
+) -> None:
+    tree = PciTree(tmp_path / "sys")
+    tree.add("0000:00:02.0", vendor=INTEL, kind=0x030000, driver="i915")
+    tree.add("0000:1b:00.0", driver="nouveau")
+    reason = _refusal(gpu_host(NO_DRIVER, sys_root=tree.root)).reason
+    assert "modprobe nvidia" in reason
+    assert "NVIDIA GPU 0000:1b:00.0 (nouveau)" in reason
+    assert "everything else works" not in reason
+
+
+def test_a_driver_that_answers_is_used_whatever_else_is_on_the_bus(
+    gpu_host: MakeHost, tmp_path: Path
+) -> None:
+    tree = PciTree(tmp_path / "sys")
+    tree.add("0000:03:00.0", vendor=AMD, kind=0x038000, driver="amdgpu")
+    host = gpu_host("gpu\n  busy 40", sys_root=tree.root)
+    host.open()
+    assert host.tick().number(Gpu.util_pct, ONE) == 40
 
 
 def test_a_driver_that_goes_while_it_is_read_can_be_opened_again(gpu_host: MakeHost) -> None:
