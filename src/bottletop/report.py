@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from bottletop.gpu_text import gpu_documents, gpu_lines, process_documents, process_lines
 from bottletop.model import NS_PER_S, Severity, SourceState
+from bottletop.serving import ServerStat, server_stats, server_text
 from bottletop.stages import StageStat, stage_stats
 from bottletop.tables import Process
 from bottletop.text import fit, wrap
@@ -50,6 +51,7 @@ def document(watch: Watch) -> dict[str, Any]:
         ],
         "target": _target(watch),
         "stages": [_stage(stat) for stat in _stages(watch)],
+        "servers": [_server(stat) for stat in _servers(watch)],
         "sources": [
             {"name": source.name, "state": source.state.label, "reason": source.reason or None}
             for source in watch.sources
@@ -125,6 +127,10 @@ def _stages(watch: Watch) -> list[StageStat]:
     return stage_stats(watch.view, min(STAGE_WINDOW_S, max(watch.watched_s, 1)))
 
 
+def _servers(watch: Watch) -> list[ServerStat]:
+    return server_stats(watch.view, min(STAGE_WINDOW_S, max(watch.watched_s, 1)))
+
+
 def _stage(stat: StageStat) -> dict[str, Any]:
     return {
         "name": stat.name,
@@ -138,6 +144,10 @@ def _stage(stat: StageStat) -> dict[str, Any]:
     }
 
 
+def _server(stat: ServerStat) -> dict[str, Any]:
+    return {"address": stat.key, **{k: v for k, v in stat._asdict().items() if k != "key"}}
+
+
 # -- plain text --------------------------------------------------------------------------------
 
 
@@ -147,6 +157,9 @@ def text(watch: Watch, width: int = 80) -> str:
     gpus = [*gpu_lines(watch.view), *process_lines(watch.view)]
     if gpus:
         parts.append("\n".join(gpus))
+    servers = _servers(watch)
+    if servers:
+        parts.append("\n".join(_wrapped("SERVER  ", server_text(one), width) for one in servers))
     stages = _stages(watch)
     if stages:
         parts.append(_stage_table(stages))
