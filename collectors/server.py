@@ -88,7 +88,10 @@ class ServerCollector(FileCollector):
         if addresses == self._addresses:
             return
         self._addresses = addresses
-        hinted = hinted_ports(self._roots, (member.id.pid for member in target.processes))
+        members = [member.id.pid for member in target.processes]
+        if target.front is not None:
+            members.append(target.front.pid)
+        hinted = hinted_ports(self._roots, members)
         places = choose(self._roots, target.root.pid, addresses, hinted)
         self._candidates, self._left_alone = places.candidates, places.left_alone
 

@@ -16,7 +16,7 @@ from bottletop.linux import cgroupfs
 from bottletop.linux.blockdev import BlockDevices
 from bottletop.linux.container import recognise
 from bottletop.linux.mounts import read_mounts
-from bottletop.linux.sockets import listening
+from bottletop.linux.sockets import listening, socket_inodes
 from bottletop.model import NOT_READ, Absent, ProcessId, State, Table, Value
 from bottletop.roots import read_bytes
 from bottletop.tables.process import TargetFile, TargetInfo
@@ -83,7 +83,7 @@ class TargetCollector(FileCollector):
         exchange.device_files = self._device_files(found)
         t_ns = self._clock.monotonic_ns()
         if number in (1, 3) or number % SOCKETS_EVERY == 0:
-            self._listening = listening(self._roots, target.root.pid, found.sockets)
+            self._listening = self._addresses(target, found)
         exchange.listening = tuple(self._listening)
         info = self._info(target, found, t_ns)
         files = [self._file(one, t_ns) for one in _most_telling(found)]
@@ -91,6 +91,14 @@ class TargetCollector(FileCollector):
             self.sample(TargetInfo, began_ns, (info,)),
             self.sample(TargetFile, began_ns, files),
         )
+
+    def _addresses(self, target: Target, found: Holdings) -> list[str]:
+        """Where the tree listens or, where it does not, the server of which it is a part."""
+        addresses = listening(self._roots, target.root.pid, found.sockets)
+        if addresses or target.front is None:
+            return addresses
+        pid = target.front.pid
+        return listening(self._roots, pid, socket_inodes(self._roots, pid))
 
     # -- for other collectors -----------------------------------------------------------------
 

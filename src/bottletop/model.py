@@ -372,3 +372,5 @@ class Target:
     gone: bool = False
     notes: tuple[str, ...] = field(default=())
     """What could not be seen and the one command that would unlock it."""
+    front: ProcessId | None = None
+    """The server above the tree of which it is one part; its sockets answer for the tree."""

@@ -142,6 +142,15 @@ def test_attaching_to_a_part_of_a_server_names_the_whole(host: HostTree) -> None
     assert target.notes == ("part of vllm (api-server); the whole server: bottletop attach 100",)
 
 
+def test_the_front_of_a_server_is_found_above_its_engine(host: HostTree) -> None:
+    host.process(99, comm=b"bash", argv=(b"bash",))
+    host.process(100, parent=99, comm=b"vllm", argv=(b"python3", b"/usr/bin/vllm", b"serve", b"m"))
+    host.process(101, parent=100, comm=b"VLLM::EngineCor", argv=(b"VLLM::EngineCore",))
+    host.process(102, parent=101, comm=b"VLLM::Worker_TP", argv=(b"VLLM::Worker_TP0",))
+    assert find_target(host.captured, ProcessId(102, 1020)).front == ProcessId(100, 1000)
+    assert find_target(host.captured, ProcessId(100, 1000)).front is None
+
+
 def test_a_title_taken_after_the_fork_changes_the_role(host: HostTree) -> None:
     find = TargetFinder()
     assert find(host.captured, ProcessId(50, 500)).processes[1].role == "worker"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from typing import TYPE_CHECKING
 
@@ -11,13 +12,13 @@ from hosttree import HostTree, context_for, of_table, only, target_of
 from bottletop.collectors import target as target_module
 from bottletop.collectors.base import Context
 from bottletop.collectors.target import TargetCollector
-from bottletop.model import Absent, State
+from bottletop.model import Absent, ProcessId, State
 from bottletop.tables.process import TargetFile, TargetInfo
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bottletop.model import ProcessId, Value
+    from bottletop.model import Value
 
 RDONLY, WRONLY = "0100000", "0100001"
 MOUNTS = """\
@@ -153,6 +154,24 @@ def test_once_a_target_has_settled_every_second_read_rests(
     collector = TargetCollector(context_for(tree.captured, target_of(process)))
     looked = [bool(collector.read()) for _ in range(10)]
     assert looked == [True] * 5 + [False, True, False, True, False]
+
+
+def test_the_server_above_the_tree_listens_for_it(tree: HostTree, process: ProcessId) -> None:
+    tree.process(40)
+    tree.link("proc/40/fd/3", "socket:[900]")
+    header = "  sl local rem st tx rx tr tm retr uid timeout inode\n"
+    tree.write(
+        "proc/40/net/tcp",
+        header + " 0: 0100007F:1F40 00000000:0000 0A 0:0 0:0 0 0 0 900 1 0\n",
+    )
+    front = ProcessId(40, 400)
+    target = dataclasses.replace(target_of(process), front=front)
+    context = context_for(tree.captured, target)
+    TargetCollector(context).read()
+    assert context.exchange.listening == ("127.0.0.1:8000",)
+    alone = context_for(tree.captured, target_of(process))
+    TargetCollector(alone).read()
+    assert alone.exchange.listening == ()
 
 
 def test_sockets_of_the_whole_tree_are_listed(tree: HostTree, process: ProcessId) -> None:

@@ -22,6 +22,10 @@ SWEEP_EVERY = 16
 """Passes between full readings of /proc. In between only new pids and members are read: a reused
 pid is noticed among members at once, among strangers at the next sweep."""
 
+FRONTS = frozenset({"api-server", "server", "gateway"})
+PARTS = frozenset({"engine", "worker", "coordinator", "detokenizer", "forkserver"})
+"""Roles of processes that have a server above them."""
+MAX_STEPS_UP = 4
 YOUNG_PASSES = 3
 """Passes in which a new process is described afresh: it may still exec or take its title."""
 
@@ -54,6 +58,7 @@ class TargetFinder:
         self._members: dict[ProcessId, _Member] = {}
         self._name = ""
         self._notes: list[str] = []
+        self._front: ProcessId | None = None
         self._pass = 0
         self._own_pid = 0
 
@@ -62,7 +67,7 @@ class TargetFinder:
         if self._following != (roots, root):
             self._following = (roots, root)
             self._parents, self._members = {}, {}
-            self._name, self._pass = "", 0
+            self._name, self._pass, self._front = "", 0, None
             # We may run under a shell or a notebook that is being watched.
             self._own_pid = os.getpid() if roots.live else 0
         sweep = self._pass % SWEEP_EVERY == 0
@@ -74,12 +79,12 @@ class TargetFinder:
         processes = self._describe(roots, root, stats, sweep)
         if sweep:
             closed = access_note(roots, root.pid)
-            self._notes = [note for note in (closed, self._parent_note(roots, root)) if note]
+            self._notes = [note for note in (closed, self._look_up(roots, root)) if note]
         notes = [*self._notes]
         if len(stats) > MAX_PROCESSES:
             notes.append(f"{len(stats)} processes in the tree; the first {MAX_PROCESSES} are read")
         self._name = processes[0].name
-        return Target(root, self._name, tuple(processes), notes=tuple(notes))
+        return Target(root, self._name, tuple(processes), notes=tuple(notes), front=self._front)
 
     def _look(self, roots: Roots, sweep: bool) -> None:
         """Bring `_parents` up to date."""
@@ -162,21 +167,29 @@ class TargetFinder:
             notes = (f"started by it and still running: pid {', '.join(left[:8])}",)
         return Target(root, self._name, (), gone=True, notes=notes)
 
-    def _parent_note(self, roots: Roots, root: ProcessId) -> str:
-        """Says when the process is one part of a server whose front is its parent."""
-        parent_pid = self._parents.get(root.pid, (0, 0))[0]
-        if parent_pid <= 1:
-            return ""
-        stat = _stat(roots, parent_pid)
-        if stat is None:
-            return ""
-        parent = identify_role(argv_of(roots, parent_pid), stat.comm, None)
-        if parent.role not in ("api-server", "server", "gateway"):
-            return ""
-        return (
-            f"part of {parent.command.name} ({parent.role}); "
-            f"the whole server: bottletop attach {parent_pid}"
-        )
+    def _look_up(self, roots: Roots, root: ProcessId) -> str:
+        """Find the server of which the process is one part, above it; says so, else empty.
+
+        An engine's worker stands under the engine, that under the API server, which listens.
+        """
+        self._front = None
+        note = ""
+        pid = root.pid
+        for _ in range(MAX_STEPS_UP):
+            pid = self._parents.get(pid, (0, 0))[0]
+            stat = _stat(roots, pid) if pid > 1 else None
+            if stat is None:
+                break
+            above = identify_role(argv_of(roots, pid), stat.comm, None)
+            if above.role in FRONTS:
+                self._front = ProcessId(pid, stat.start_ticks)
+                note = (
+                    f"part of {above.command.name} ({above.role}); "
+                    f"the whole server: bottletop attach {pid}"
+                )
+            elif above.role not in PARTS:
+                break
+        return note
 
 
 def access_note(roots: Roots, pid: int) -> str:

@@ -7,6 +7,7 @@ a socket belongs to whoever has its inode among the open files. proc_pid_net(5).
 from __future__ import annotations
 
 import ipaddress
+import os
 import struct
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 MAX_TABLE_BYTES = 1024 * 1024
 """Listening rows come first in these tables, so a busy server's connections are not read."""
+MAX_DESCRIPTORS = 4096
 _LISTEN = b"0A"
 _ACCEPTS = 0x10000
 """__SO_ACCEPTCON in the flags of /proc/net/unix."""
@@ -46,6 +48,24 @@ def listening(roots: Roots, pid: int, inodes: Set[int]) -> list[str]:
         name = f"unix:{clean(fields[7], 128)}"
         if max(0, _number(fields[3], 16)) & _ACCEPTS and name not in found:
             found.append(name)
+    return found
+
+
+def socket_inodes(roots: Roots, pid: int) -> set[int]:
+    """Inodes of the sockets that a process has open; empty where that is closed to us."""
+    folder = f"{roots.proc}/{pid}/fd"
+    found: set[int] = set()
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return found
+    for name in names[:MAX_DESCRIPTORS]:
+        try:
+            link = os.readlink(f"{folder}/{name}")
+        except OSError:
+            continue
+        if link.startswith("socket:["):
+            found.add(_number(link[8:-1].encode("ascii", "replace")))
     return found
 
 
