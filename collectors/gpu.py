@@ -14,7 +14,6 @@ from bottletop.collectors.gpu_places import on_the_bus
 from bottletop.collectors.gpu_process_names import ProcessNames
 from bottletop.linux.pci import PciBus
 from bottletop.model import (
-    NOT_READ,
     NS_PER_S,
     Absent,
     Metric,
@@ -32,6 +31,7 @@ from bottletop.tables.gpu import (
     GpuProcess,
     GpuUtilSample,
 )
+from bottletop.tables.gpu_activity import GpuActivity, GpuInstance
 from bottletop.text import clean
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ recording of a big host take 200 rows a second of them, a host with two GPUs los
 LOOKED_AT_PERIOD_S = 2
 """Period of the process lists while a screen shows them."""
 
-NO_INSTANCE = Absent(State.NOT_APPLICABLE, "not on a MIG instance")
 _UNLISTED = Absent(State.LOST, "the driver no longer lists it")
 
 
@@ -62,6 +61,8 @@ class GpuCollector:
         GpuPowerSample,
         GpuClockSample,
         GpuProcess,
+        GpuActivity,
+        GpuInstance,
     )
     period_s: ClassVar[float] = 1.0
     blocking: ClassVar[bool] = True
@@ -74,6 +75,8 @@ class GpuCollector:
         self._seen: dict[str, dict[Metric, Value]] = {}
         """Facts of every GPU ever read, by UUID: one that leaves the list is shown as lost."""
         self._listed_ns: int | None = None
+        self._instances_ns: int | None = None
+        self._had_instances = False
         self._names = ProcessNames(context.roots)
         self._bus = PciBus(context.roots)
 
@@ -104,6 +107,7 @@ class GpuCollector:
         ]
         self._driver = driver
         self._listed_ns = None
+        self._instances_ns = None
 
     def _told_with_the_bus(self, refusal: Unavailable) -> Unavailable:
         """Why there is no driver, and what GPUs the host has: of others, or without a driver."""
@@ -115,6 +119,8 @@ class GpuCollector:
     def close(self) -> None:
         """Shut the driver down. Never raises, may be called twice."""
         driver, self._driver = self._driver, None
+        for device in self._devices:
+            device.close()
         self._devices = []
         if driver is not None:
             driver.close()
@@ -131,7 +137,11 @@ class GpuCollector:
         if listing:
             self._listed_ns = began_ns
         try:
-            reads = [device.read(list_processes=listing) for device in self._devices]
+            partitions = self._instances_due(began_ns)
+            reads = [
+                device.read(list_processes=listing, list_instances=partitions)
+                for device in self._devices
+            ]
         except Unavailable:
             self.close()  # here, in the thread that may block
             raise
@@ -141,7 +151,27 @@ class GpuCollector:
         if listing:
             rows = self._process_rows(ended_ns)
             samples.append(Sample(self.name, GpuProcess, ended_ns, ended_ns - began_ns, rows))
+        if partitions:
+            self._instances_ns = began_ns
+            samples += self._instance_samples(ended_ns, ended_ns - began_ns)
         return samples
+
+    def _instances_due(self, now_ns: int) -> bool:
+        """Whether MIG devices are listed: all GPUs' at once, since they share a sample."""
+        last_ns = self._instances_ns
+        late = last_ns is None or now_ns - last_ns >= GpuInstance.period_s * NS_PER_S
+        return late or any(device.instances.due for device in self._devices)
+
+    def _instance_samples(self, t_ns: int, took_ns: int) -> list[Sample]:
+        """None on a host without MIG; an empty one once the last MIG device has gone."""
+        rows: list[Row] = []
+        for device in self._devices:
+            device.instances.due = False  # of one that did not answer too: its return sets it anew
+            rows += device.instances.rows
+        had, self._had_instances = self._had_instances, bool(rows)
+        if not (rows or had):
+            return []
+        return [Sample(self.name, GpuInstance, t_ns, took_ns, tuple(rows))]
 
     def _samples(self, reads: list[Reads], t_ns: int, took_ns: int) -> list[Sample]:
         rows = [read.gpu for read in reads]
@@ -156,6 +186,7 @@ class GpuCollector:
             (GpuUtilSample, [row for read in reads for row in read.util]),
             (GpuPowerSample, [row for read in reads for row in read.power]),
             (GpuClockSample, [row for read in reads for row in read.clock]),
+            (GpuActivity, [row for read in reads for row in read.activity]),
         ]
         return [Sample(self.name, table, t_ns, took_ns, tuple(rows)) for table, rows in streams]
 
@@ -172,7 +203,7 @@ class GpuCollector:
                     GpuProcess.sm_util_pct: seen.sm_util_pct,
                     GpuProcess.kind: seen.kind,
                     GpuProcess.namespace_pid: named.namespace_pid,
-                    GpuProcess.instance: NO_INSTANCE if seen.instance is None else NOT_READ,
+                    GpuProcess.instance: device.instances.uuid_at(seen.instance),
                 }
                 rows.append(GpuProcess.row(f"{device.uuid}/{pid}", t_ns, values))
         return tuple(rows)

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pynvml
 
+from bottletop.collectors.gpu_activity import Activities
 from bottletop.collectors.gpu_driver import GpuGone
 from bottletop.collectors.gpu_fields import FieldBatch
+from bottletop.collectors.gpu_mig import MigDevices
 from bottletop.collectors.gpu_processes import GpuProcesses
 from bottletop.collectors.gpu_readings import (
     CALL_READINGS,
@@ -65,6 +67,7 @@ class Reads(NamedTuple):
     util: list[Row]
     power: list[Row]
     clock: list[Row]
+    activity: list[Row]
 
 
 class Device:
@@ -96,6 +99,8 @@ class Device:
         self.facts: dict[Metric, Value] = {Gpu.index: index, Gpu.provenance: "nvml", **facts}
         """What does not change: name, address, maxima."""
         self._buffers: list[SampleBuffer] = []
+        self.instances = MigDevices(driver)
+        self._activity = Activities(driver, clock)
         self._forget()
 
     def _forget(self) -> None:
@@ -117,22 +122,34 @@ class Device:
             for at, kind in enumerate(SNAPSHOT)
         ]
         self.processes = GpuProcesses(self._driver, self._handle)
+        self.instances.restart(self._handle, self.uuid)
+        self._activity.restart(self._handle, self.uuid)
+
+    def close(self) -> None:
+        """Free what the driver was asked to keep for us. Never raises."""
+        self._activity.close()
 
     # -- reading ----------------------------------------------------------------------------
 
-    def read(self, *, list_processes: bool) -> Reads:
+    def read(self, *, list_processes: bool, list_instances: bool) -> Reads:
         """Read the GPU once; where it is lost, the row says so. Raises `Unavailable`."""
         try:
             self._acquire()
             cells = self._cells()
             self.processes.sample_utilisation(cells[Gpu.util_pct])
-            if list_processes:
+            changed = list_instances and self.instances.refresh(cells[Gpu.mig])
+            if list_processes or changed:
                 self.processes.refresh()
+                self.instances.place(self.processes)
             now_ns = self._clock.monotonic_ns()
+            if list_instances:
+                self.instances.report(now_ns)
             rows = [
                 buffer.drain(now_ns, cells[metric])
                 for buffer, metric in zip(self._buffers, SNAPSHOT.values(), strict=True)
             ]
+            # Last, since memory has been seen to be refused after it where MIG is on.
+            rows.append(self._activity.read(self.instances.devices))
         except GpuGone as gone:
             return self._lost(gone)
         util, power, clock = self._buffers
@@ -144,6 +161,7 @@ class Device:
             Gpu.stamp_domain: util.domain,
             Gpu.stamp_correction_s: util.correction_s,
         }
+        self.instances.due |= self._activity.outdated
         return Reads(Gpu.row(self.uuid, now_ns, cells), *rows)
 
     def _cells(self) -> dict[Metric, Value]:
@@ -185,7 +203,8 @@ class Device:
             self._slow, self._slow_due_ns = {}, 0
             self._forget()
         cells = {**self.facts, **dict.fromkeys(_READ, gone.absent), Gpu.health: gone.health}
-        return Reads(Gpu.row(self.uuid, now_ns, cells), [], [], [])
+        activity = self._activity.absent_rows(gone.absent, now_ns)
+        return Reads(Gpu.row(self.uuid, now_ns, cells), [], [], [], activity)
 
     # -- identity ---------------------------------------------------------------------------
 

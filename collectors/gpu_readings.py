@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from bottletop.model import Absent, Metric, Value
 from bottletop.tables.gpu import Gpu, GpuClockSample, GpuPowerSample, GpuProcess, GpuUtilSample
+from bottletop.tables.gpu_activity import GpuActivity, GpuInstance
 
 SLOW_PERIOD_S = 5
 
@@ -132,6 +133,8 @@ _PERCENT = (0, 100)
 _CELSIUS = (0, 150)  # all ones read as a signed number is -1
 _COUNT64 = (0, 2**63)  # all ones stands for "not available"
 _BYTES = (0, 2**50)
+_BYTES_PER_S = (0, 2**44)
+_ACTIVE = (0, 101)  # a quotient of two counters that are not read in the very same moment
 
 BELIEVED: dict[Metric, tuple[float, float]] = {
     Gpu.util_pct: _PERCENT,
@@ -174,6 +177,13 @@ BELIEVED: dict[Metric, tuple[float, float]] = {
     GpuClockSample.sm_clock_mhz: _MHZ,
     GpuProcess.mem_bytes: _BYTES,
     GpuProcess.sm_util_pct: _PERCENT,
+    GpuInstance.gpu_instance: (0, 2**16),
+    GpuInstance.compute_instance: (0, 2**16),
+    GpuInstance.sm_count: (1, 2**16),
+    GpuInstance.mem_total_bytes: (1, 2**50),
+    GpuInstance.mem_used_bytes: _BYTES,
+    **{metric: _ACTIVE for metric in GpuActivity.columns if metric.unit == "%"},
+    **{metric: _BYTES_PER_S for metric in GpuActivity.columns if metric.unit == "B/s"},
 }
 """What a value may be. Drivers return sentinels and garbage with success: 4294967295 W, 1100 %."""
 

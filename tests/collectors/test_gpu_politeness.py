@@ -49,10 +49,11 @@ def test_eight_gpus_cost_few_calls_and_none_that_block(
         assert len(first.rows(GpuProcess)) == 20
         calls = asked(host, TICKS)
         a_second = {name: count / TICKS / GPUS for name, count in calls.items()}
-        assert sum(a_second.values()) <= 13
+        assert sum(a_second.values()) <= 15.1
         assert a_second["nvmlDeviceGetSamples"] == 3  # utilisation, power, clock: one call each
         assert a_second["nvmlDeviceGetFieldValues"] <= 1.21  # a batch a second, limits every 5 s
         assert a_second["nvmlDeviceGetProcessUtilization"] <= 1.1
+        assert a_second["nvmlGpmSampleGet"] == a_second["nvmlGpmMetricsGet"] == 1
         assert a_second["nvmlDeviceGetComputeRunningProcesses_v3"] <= 0.21
         for slow in ("FanSpeed", "PerformanceState", "CurrPcieLinkGeneration", "MigMode"):
             assert a_second[f"nvmlDeviceGet{slow}"] <= 0.21

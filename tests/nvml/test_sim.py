@@ -209,3 +209,84 @@ def test_a_scenario_with_a_fault_is_refused_by_line(
     )
     assert done.returncode != 0
     assert f"s.scn:{1 + len(line.splitlines())}:" in done.stderr
+
+
+GPM = """
+def metrics(one, other, *numbers):
+    get = n.c_nvmlGpmMetricsGet_t()
+    get.version, get.numMetrics = n.NVML_GPM_METRICS_GET_VERSION, len(numbers)
+    get.sample1, get.sample2 = one, other
+    for slot, number in zip(get.metrics, numbers):
+        slot.metricId = number
+    n.nvmlGpmMetricsGet(get)
+    return [(slot.nvmlReturn, slot.value) for slot in get.metrics[:len(numbers)]]
+one, other = n.nvmlGpmSampleAlloc(), n.nvmlGpmSampleAlloc()
+"""
+
+
+def test_gpm_metrics_are_means_between_samples_that_lie_apart(ask: Callable[..., Any]) -> None:
+    found, close, backwards, mixed, freed = ask(
+        """
+        gpu
+          mig 1
+          gpm sm linear 0 0 10 100
+          pcie_rx 2097152
+          mig_device 3 0 1g.10gb 9728 16 1
+          fail gpm:3 no-permission
+        """,
+        GPM
+        + textwrap.dedent(
+            """
+            n.nvmlGpmSampleGet(gpu, one)
+            clock.step(0.05)
+            n.nvmlGpmSampleGet(gpu, other)
+            close = code(metrics, one, other, 2)
+            clock.step(1.95)
+            n.nvmlGpmSampleGet(gpu, other)
+            found = metrics(one, other, 2, 21, 3, 100, 999)
+            backwards = code(metrics, other, one, 2)
+            clock.step(1)
+            n.nvmlGpmMigSampleGet(gpu, 3, other)
+            mixed = code(metrics, one, other, 2)
+            n.nvmlGpmSampleFree(other)
+            freed = code(n.nvmlGpmSampleGet, gpu, other)
+            answer([found, close, backwards, mixed, freed])
+            """
+        ),
+    )
+    assert found[:2] == [[0, 10.0], [0, 2.0]]
+    assert [answer for answer, _ in found[2:]] == [4, 3, 3]
+    assert (close, backwards, mixed, freed) == (2, 2, 2, 2)
+
+
+def test_a_mig_device_answers_for_itself_while_it_is_there(ask: Callable[..., Any]) -> None:
+    uuid, ids, name, slices, used, pids, refused, empty, gone = ask(
+        """
+        gpu
+          name H
+          mig 1
+          mig_device 3 1 1g.10gb 9728 16 1 0 5
+          process 7 100 1 instance 3 1
+          process 8 100 1 instance 4 0
+        """,
+        """
+        device = n.nvmlDeviceGetMigDeviceHandleByIndex(gpu, 0)
+        attributes = n.nvmlDeviceGetAttributes_v2(device)
+        seen = [
+            n.nvmlDeviceGetUUID(device),
+            [n.nvmlDeviceGetGpuInstanceId(device), n.nvmlDeviceGetComputeInstanceId(device)],
+            n.nvmlDeviceGetName(device),
+            [attributes.multiprocessorCount, attributes.gpuInstanceSliceCount],
+            n.nvmlDeviceGetMemoryInfo(device).used,
+            [p.pid for p in n.nvmlDeviceGetComputeRunningProcesses(device)],
+            code(n.nvmlDeviceGetPowerUsage, device),
+            code(n.nvmlDeviceGetMigDeviceHandleByIndex, gpu, 1),
+        ]
+        clock.step(6)
+        answer([*seen, code(n.nvmlDeviceGetUUID, device)])
+        """,
+    )
+    assert uuid == "MIG-00000000-0000-0000-0000-000000000001"
+    assert (ids, name, slices) == ([3, 1], "H MIG 1g.10gb", [16, 1])
+    assert (used, pids) == (100 * 2**20, [7])
+    assert (refused, empty, gone) == (2, 6, 6)
