@@ -37,9 +37,8 @@ def gpu_name(view: View, key: str) -> str:
 
 def gpu_place(view: View, key: str) -> str:
     """ "GPU 3 (0000:C1:00.0)": the name to open a case with; its rule needs `Gpu.pci_bus_id`."""
-    name, address = gpu_name(view, key), view.last(Gpu.pci_bus_id, key)
-    if isinstance(address, Absent):
-        address = address.raw  # an address does not go stale
+    name, last = gpu_name(view, key), view.last(Gpu.pci_bus_id, key)
+    address = last.raw if isinstance(last, Absent) else last  # an address does not go stale
     if not isinstance(address, str) or not address:
         return name
     # NVML writes eight digits of domain, everything else on a Linux host writes four.

@@ -197,7 +197,7 @@ class Rows:
             return self.grow(metric, key, cell["per_s"] * dt_s)
         if isinstance(cell, str) and cell.startswith("!"):
             state, _, reason = cell[1:].partition(" ")
-            return Absent(State(state), reason)
+            return Absent(State(state.replace("-", " ")), reason)
         value: Value = cell
         return value
 
