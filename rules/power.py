@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from bottletop.store import View
 
 _NEEDS = (*clocks.NEEDS, *load.NEEDS, Gpu.index, Gpu.power_limit_w, Gpu.energy_mj, Gpu.power_w)
+_BELOW = Threshold(0.85, "", "judgement", "power drawn, as part of the limit")
 _BUSY = Threshold(0.80, "", "judgement", "utilisation that counts as load")
 
 
@@ -128,7 +129,8 @@ class PowerLimitLowered(Rule):
         Limit below 0.9 of the default, and the software power cap active at least 10 % of the last
         30 s. A warning when the clock lost under load is worth 5 % of the GPU or more, else advice.
         If software asked for more than is enforced, something out of band (BMC) caps it. Where
-        nothing tells how long the cap was active (one snapshot), the low limit alone is advice.
+        nothing tells how long the cap was active (one snapshot), the low limit alone is advice. A
+        busy GPU that stays below 85 % of even the lowered limit is power-cap-below-limit's.
     What to do
         nvidia-smi -pl WATTS raises the limit (root); where it is enforced from outside, look in the
         BMC's power policy; or accept it, it may be deliberate.
@@ -173,6 +175,8 @@ class PowerLimitLowered(Rule):
         lost = lost_to(view, key, ("power",), self.window_s)
         if lost is None or share < limits["time"]:
             return Quiet(near=share >= limits["time_near"])
+        if _held_before_limit(view, key, limit, self.window_s):
+            return Quiet()
         clock = loaded_clock(view, key, self.window_s)
         slower = f", clock {pct(clock.deficit)} down" if clock is not None else ""
         return Fires(
@@ -230,6 +234,14 @@ class PowerLimitLowered(Rule):
         return tuple(items)
 
 
+def _held_before_limit(view: View, gpu: str, limit_w: float, span_s: float) -> bool:
+    """Whether a fully loaded GPU stays well below its limit: then another limit is the one."""
+    if load.load(view, gpu, span_s).busy < _BUSY.value:
+        return False
+    since_s = since_limit_set_s(view, gpu, span_s)
+    return mean_power_w(view, gpu, since_s) <= _BELOW.value * limit_w
+
+
 class PowerCapBelowLimit(Rule):
     """The GPU is power-capped while it draws far less than its limit allows.
 
@@ -261,11 +273,10 @@ class PowerCapBelowLimit(Rule):
     scope = Gpu
     needs = _NEEDS
     fire = KofN(5, 8)
-    # Raising a limit that is not reached changes nothing.
     mutes = ("clocks-held-low", "power-cap-at-limit", "power-limit-lowered")
     thresholds: ClassVar[Mapping[str, Threshold]] = {
         "time": Threshold(0.20, "", "judgement", "share of time limited by the power cap"),
-        "power": Threshold(0.85, "", "judgement", "power drawn, as part of the limit"),
+        "power": _BELOW,
         "power_near": Threshold(0.90, "", "judgement", "above this part it ends"),
         "busy": _BUSY,
     }
