@@ -84,7 +84,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator
     from mmap import mmap
     from types import TracebackType
-    from typing import Any, TypeVar
+    from typing import Any, Literal, TypeVar
 
     F = TypeVar("F")
     Slot = list[Any]
@@ -104,15 +104,18 @@ OTHER = MAX_STAGES - 1
 MAX_ERRORS = 3
 MAX_CACHED_NAMES = 256  # a thread; names made up at run time must not grow the program
 
+# Where a long has 64 bits it is the same, but numbers beyond 30 bits cost a third less to store.
+_WORD: Literal["L", "Q"] = "L" if sys.maxsize > 1 << 32 else "Q"
+
 _START, _UNDER_WAY, _NESTED, _LONGEST, _THREAD, _COUNTS, _SUMS = 1, 2, 3, 4, 5, 8, 88
 _STATE, _ERRORS, _STAGES, _CELLS, _FLAGS = 7, 8, 10, 11, 12
 _ON, _OFF_BY_ERRORS = 1, 2
 _FLAG_SHARED, _FLAG_OTHER = 1, 2
 
 # What makes a slot's exit take the slow way.
-_SPARE, _IN_CONTEXT, _SKIPPED = 1, 2, 4
+_SPARE, _IN_CONTEXT, _SKIPPED, _KEPT = 1, 2, 4, 8
 
-# A slot is a list: 0 idle, 1 handed out, else the start of its pass; then these.
+# A slot is a list: 0 idle, None handed out, else the start of its pass; then these.
 _SPAN, _STAGE, _TAKE, _DETACH = 1, 2, 3, 4
 
 # A frame is a list: ns of nested stages, nested passes under way, since when, outer frame, done.
@@ -121,7 +124,23 @@ _IN_NESTED, _ACTIVE, _SINCE, _OUTER, _DONE = 0, 1, 2, 3, 4
 _frame_of_context: ContextVar[Frame | None] = ContextVar("bottletop_stage", default=None)
 
 
-class Span(object):
+class _SpanType(type):
+    """What `contextlib.ExitStack` finds, which asks the class and passes the object.
+
+    A with statement does not look here. So the methods that it calls need no parameter for the
+    object, and a function that is passed exactly what it takes costs less to call.
+    """
+
+    @property
+    def __enter__(cls) -> Callable[[Span], None]:
+        return lambda span: span.__enter__()
+
+    @property
+    def __exit__(cls) -> Callable[..., None]:
+        return lambda span, *raised: span.__exit__(*raised)
+
+
+class Span(object, metaclass=_SpanType):
     """One pass of a stage. What `stage()` returns; not to be made otherwise."""
 
     __slots__ = ()
@@ -145,13 +164,21 @@ class Span(object):
 class _Off(Span):
     """Stands for every stage while the probe is off.
 
-    A bound C function that takes any arguments and returns something false costs half of what a
-    Python method does.
+    Its methods are the cheapest calls that do nothing. To enter, a C function that takes no
+    argument. To exit, a Python function that is passed just what it takes; before 3.11 a C function
+    that takes anything and returns something false.
     """
 
     __slots__ = ()
-    __enter__ = type.__prepare__  # type: ignore[assignment]
-    __exit__ = type.__prepare__  # type: ignore[assignment]
+    __enter__ = [].clear
+    if sys.version_info >= (3, 11):  # noqa: UP036 - the program's Python, not ours
+
+        @staticmethod
+        def __exit__(kind: object, value: object, trace: object) -> None:
+            pass
+
+    else:
+        __exit__ = type.__prepare__
 
 
 _OFF = _Off()
@@ -193,7 +220,7 @@ class _Region(object):
             os.close(fd)
         self._fd = self._find_own_fd()
         self._view = memoryview(self._map)
-        self.words = self._view.cast("Q")
+        self.words = self._view.cast(_WORD)
         self.stages: dict[bytes, int] = {}
         self.slots: list[Slot] = []
         self.spares: list[list[Slot]] = [[] for _ in range(MAX_STAGES)]
@@ -263,7 +290,7 @@ class _Region(object):
         if spares:
             return spares.pop()
         for slot in self.orphans:
-            if slot[_STAGE] == stage_index and slot[0] <= 1:
+            if slot[_STAGE] == stage_index and not slot[0]:
                 self.orphans.remove(slot)
                 return slot
         if self.cells >= MAX_CELLS or not self._allocate(self.cells + 1):
@@ -288,7 +315,7 @@ class _Region(object):
 
     def abandon(self) -> None:
         """In a forked child: let go of the parent's memory without writing to it."""
-        scratch = memoryview(bytearray(8 * CELL_WORDS)).cast("Q")
+        scratch = memoryview(bytearray(8 * CELL_WORDS)).cast(_WORD)
         for slot in self.slots:
             slot[_DETACH](scratch)
         if self._is_mine(self._fd):
@@ -345,7 +372,7 @@ class _Threadwide(object):
             if self.region is None:
                 return
             for slot in {id(slot): slot for slot in self.slots.values()}.values():
-                if slot[0] > 1:  # entered here, to be left by another thread
+                if slot[0]:  # entered here, to be left by another thread
                     self.region.orphans.append(slot)
                 else:
                     self.region.spares[slot[_STAGE]].append(slot)
@@ -355,6 +382,8 @@ class _Threadwide(object):
 
 class _OffSlots(dict):  # type: ignore[type-arg]
     def __missing__(self, name: str) -> Slot:
+        if callable(name):
+            raise KeyError(name)  # @stage without a name
         return _OFF_SLOT
 
 
@@ -369,7 +398,15 @@ _lock = RLock()  # re-entrant: a destructor or signal handler may call stage() w
 _mappings: list[mmap] = []
 """Held by the fork hook, so that they outlive the modules: a mapping closes its descriptor at its
 end, and a program that closed all descriptors may have a file of its own under that number."""
+_modules = sys.modules
 _local_state: Any = _local()
+_context_frame = _frame_of_context.get
+_set_context_frame = _frame_of_context.set
+_contexts = False
+"""True once a context has a frame."""
+_tasks: Any = None
+"""Empty while no thread runs a task; None until asyncio is there, see `_learn_of_asyncio`."""
+_running_loop: Any = None
 _region: _Region | None = None
 _generation = 0
 _errors = 0
@@ -387,8 +424,8 @@ def stage(name: str) -> Span:
     """Return a context manager and decorator that times passes of the stage `name`."""
     try:
         slot: Slot = _local_state.slots[name]
-        if slot[0] <= 1:
-            slot[0] = 1
+        if not slot[0]:
+            slot[0] = None
             return slot[1]  # type: ignore[no-any-return]
     except (AttributeError, KeyError, TypeError):
         pass
@@ -426,7 +463,7 @@ def _obtain(name: str) -> Span:
         state = _local_state.state = _Threadwide(_region, slots)
         _local_state.slots = slots
     home = state.slots.get(name)
-    if home is not None and home[0] <= 1:
+    if home is not None and not home[0]:
         slot = home
     else:
         index = _region.stage_index(name)
@@ -437,40 +474,58 @@ def _obtain(name: str) -> Span:
         slot[_TAKE](state, 0 if is_home else _SPARE)
         if is_home:
             state.slots[name] = slot
-    slot[0] = 1
+    slot[0] = None
     return slot[_SPAN]  # type: ignore[no-any-return]
+
+
+def _learn_of_asyncio() -> None:
+    """Find out how to see whether a task runs. While asyncio is being imported none does.
+
+    Whatever runs coroutines as asyncio does must keep `asyncio.tasks._current_tasks` (see
+    "Extending" in its documentation), so that while that is empty no thread need be asked for its
+    loop. From 3.14 on the current tasks are kept elsewhere, and to ask is cheap.
+    """
+    global _tasks, _running_loop
+    running_loop = getattr(_modules["asyncio"], "_get_running_loop", None)
+    tasks = getattr(_modules.get("asyncio.tasks"), "_current_tasks", None)
+    if running_loop is not None and tasks is not None:
+        _running_loop = running_loop
+        _tasks = tasks if sys.version_info < (3, 14) else True
+
+
+def _only_word(words: memoryview, index: int) -> memoryview:
+    """One word as a view without dimensions, whose item costs least to store."""
+    return words[index : index + 1].cast("B").cast(_WORD, shape=[])
 
 
 def _slot(region: _Region, words: memoryview, stage_index: int, name: str) -> Slot:
     """Make the writer of one cell: closures, since cell variables are the cheapest state there is.
 
-    `enter` and `leave` are the hot path. What they would share is written out in both. They take
-    one argument more than a with statement passes: `contextlib.ExitStack` takes them from the class
-    and passes the object.
+    `enter` and `leave` are the hot path. Each variable of this function that they use costs a call
+    a few nanoseconds, so what is rare is elsewhere.
     """
     counts = [0] * BUCKETS
     sums = [0] * BUCKETS
     count_words = words[_COUNTS:_SUMS]
     sum_words = words[_SUMS:]
+    start_word = _only_word(words, _START)
     nested = longest = saved = special = 0
-    kept = loops = False
-    running_loop: Any = None
     frame: Frame = []
     own_frame: Frame = []
-    modules = sys.modules
     clock = monotonic_ns
-    context_frame = _frame_of_context.get
-    set_context_frame = _frame_of_context.set
 
-    def enter(span: object = None) -> None:
+    def enter() -> None:
         nonlocal saved, special, own_frame
+        global _contexts
         try:
-            if slot[0] != 1:
+            if slot[0] is not None:
                 return enter_kept()
-            outer = context_frame()
+            outer = _context_frame() if _contexts else None
             if outer is not None or (
-                running_loop() is not None if loops else "asyncio" in modules and first_look()
+                "asyncio" in _modules if _tasks is None else _tasks and _running_loop() is not None
             ):
+                if _tasks is None:
+                    return enter_at_first()
                 # Tasks of one thread interleave: what is nested in what, their contexts know.
                 while outer is not None and outer[_DONE]:
                     outer = outer[_OUTER]
@@ -478,9 +533,11 @@ def _slot(region: _Region, words: memoryview, stage_index: int, name: str) -> Sl
                     outer = frame
                 own_frame = [0, 0, 0, outer, False]
                 special |= _IN_CONTEXT
-                set_context_frame(own_frame)
+                if not _contexts:
+                    _contexts = True
+                _set_context_frame(own_frame)
                 slot[0] = start = clock()
-                words[1] = start
+                start_word[()] = start
                 if outer[_ACTIVE]:
                     outer[_ACTIVE] += 1
                 else:
@@ -490,25 +547,24 @@ def _slot(region: _Region, words: memoryview, stage_index: int, name: str) -> Sl
             saved = frame[0]
             frame[0] = 0
             slot[0] = start = clock()
-            words[1] = start
+            start_word[()] = start
         except RecursionError:
             raise  # the program is at its own limit; to go on would abort Python 3.8
         except Exception as error:
-            special |= _SKIPPED
-            _failed(error)
+            skip(error)
 
-    def leave(_0: object, _1: object, _2: object, _3: object = None) -> None:
+    def leave(_0: object, _1: object, _2: object) -> None:
         nonlocal nested, longest
         try:
             spent = clock() - slot[0]
-            if special or kept:
+            if special:
                 inside = leave_specially(spent)
                 if inside is None:
                     return
             else:
                 inside = frame[0]
                 frame[0] = saved + spent
-            words[1] = 0
+            start_word[()] = 0
             bucket = (spent * spent).bit_length()
             if bucket > 79:
                 bucket = 79
@@ -526,15 +582,16 @@ def _slot(region: _Region, words: memoryview, stage_index: int, name: str) -> Sl
             if special:
                 give_back()
         except Exception as error:
-            words[1] = slot[0] = 0
-            _failed(error)
+            give_up(error)
 
-    def first_look() -> bool:
-        """asyncio is there: does it run in this thread? While it is being imported it does not."""
-        nonlocal loops, running_loop
-        running_loop = getattr(modules["asyncio"], "_get_running_loop", None)
-        loops = running_loop is not None
-        return loops and running_loop() is not None
+    def enter_at_first() -> None:
+        nonlocal saved
+        _learn_of_asyncio()
+        if _tasks is not None:
+            return enter()
+        saved = frame[0]
+        frame[0] = 0
+        slot[0] = start_word[()] = clock()
 
     def leave_specially(spent: int) -> int | None:
         """Return the ns spent in nested stages, or None when this was another slot's pass.
@@ -543,9 +600,9 @@ def _slot(region: _Region, words: memoryview, stage_index: int, name: str) -> Sl
         A frame stays in its context when it is done; the next one passes it over.
         """
         nonlocal special
-        if kept and leave_kept():
+        if special & _KEPT and leave_kept():
             return None
-        if special & _SKIPPED or slot[0] <= 1:  # this pass was never entered here
+        if special & _SKIPPED or not slot[0]:  # this pass was never entered here
             special &= ~_SKIPPED
             return None
         if not special & _IN_CONTEXT:
@@ -572,10 +629,10 @@ def _slot(region: _Region, words: memoryview, stage_index: int, name: str) -> Sl
 
     def enter_kept() -> None:
         """A kept object entered again, or by another thread: a slot of its own for that pass."""
-        nonlocal kept
+        nonlocal special
         other = stage(name)
         other.__enter__()
-        kept = True
+        special |= _KEPT
         _local_state.state.kept.append((slot, other))
 
     def leave_kept() -> bool:
@@ -587,21 +644,36 @@ def _slot(region: _Region, words: memoryview, stage_index: int, name: str) -> Sl
                 return True
         return False
 
+    def skip(error: Exception) -> None:
+        """An error while entering: this pass will not count."""
+        nonlocal special
+        special |= _SKIPPED
+        slot[0] = 0
+        _failed(error)
+
+    def give_up(error: Exception) -> None:
+        """An error while leaving. That a pass was never entered is none of ours."""
+        entered = slot[0] is not None
+        words[_START] = slot[0] = 0
+        if entered:
+            _failed(error)
+
     def give_back() -> None:
         if special & _SPARE:
             region.spares[stage_index].append(slot)
 
-    def take(state: _Threadwide, as_special: int) -> None:
+    def take(state: _Threadwide, as_spare: int) -> None:
         nonlocal frame, special
         frame = state.frame
-        special = as_special
+        special = special & _KEPT | as_spare
         words[_THREAD] = state.thread
 
     def detach(scratch: memoryview) -> None:
-        nonlocal words, count_words, sum_words
-        for view in (sum_words, count_words, words):
+        nonlocal words, count_words, sum_words, start_word
+        for view in (start_word, sum_words, count_words, words):
             view.release()
         words, count_words, sum_words = scratch, scratch, scratch
+        start_word = _only_word(scratch, _START)
 
     class Pass(Span):
         __slots__ = ()
@@ -609,7 +681,7 @@ def _slot(region: _Region, words: memoryview, stage_index: int, name: str) -> Sl
         __exit__ = staticmethod(leave)
 
         def __call__(self, func: F) -> F:
-            if slot[0] == 1:
+            if slot[0] is None:
                 slot[0] = 0
                 give_back()
             return _decorated(func, name)  # type: ignore[no-any-return]
@@ -810,7 +882,7 @@ if _off_reason:
 
     def stage(name: str) -> Span:  # noqa: F811 - the same name, for half the cost
         """Return a context manager and decorator that does nothing: the probe is off."""
-        return _OFF
+        return _OFF if name.__class__ is str else _first_or_overlapping(name)
 
 else:
     os.register_at_fork(after_in_child=_in_child)

@@ -209,6 +209,109 @@ hold()
     program.finish()
 
 
+def test_tasks_are_kept_apart_when_asyncio_comes_after_the_first_stage(start: Start) -> None:
+    program = start("""
+assert "asyncio" not in sys.modules
+def step():
+    with stage("step"):
+        pass
+step()
+import asyncio
+step()
+async def task(name, seconds):
+    for _ in range(5):
+        with stage(name):
+            await asyncio.sleep(seconds)
+async def main():
+    step()
+    await asyncio.gather(*[task("a", 0.004) for _ in range(4)],
+                         *[task("b", 0.003) for _ in range(4)])
+asyncio.run(main())
+step()
+hold()
+""")
+    program.until_ready()
+    stages = program.stages()
+    assert {name: one.calls for name, one in stages.items()} == {"step": 4, "a": 20, "b": 20}
+    assert all(one.self_ns == one.inclusive_ns for one in stages.values())
+    program.finish()
+
+
+def test_a_thread_beside_an_event_loop_nests_its_own_stages_and_only_them(start: Start) -> None:
+    program = start("""
+import asyncio
+async def task():
+    with stage("task"):
+        await asyncio.sleep(0.001)
+async def main(ended):
+    while not ended.is_set():
+        await asyncio.gather(*[task() for _ in range(20)])
+ended = threading.Event()
+loop = threading.Thread(target=lambda: asyncio.run(main(ended)))
+loop.start()
+for _ in range(20_000):
+    with stage("outer"):
+        with stage("inner"):
+            pass
+ended.set()
+loop.join()
+hold()
+""")
+    program.until_ready()
+    stages = program.stages()
+    outer, inner, task = stages["outer"], stages["inner"], stages["task"]
+    assert (outer.calls, inner.calls) == (20_000, 20_000)
+    assert outer.self_ns == outer.inclusive_ns - inner.inclusive_ns
+    assert task.self_ns == task.inclusive_ns
+    program.finish()
+
+
+def test_a_callback_of_the_loop_is_nested_in_what_the_loop_runs_in(start: Start) -> None:
+    program = start("""
+import asyncio
+def callback(loop):
+    with stage("callback"):
+        with stage("leaf"):
+            time.sleep(0.01)
+    loop.stop()
+loop = asyncio.new_event_loop()
+with stage("run"):
+    loop.call_soon(callback, loop)
+    loop.run_forever()
+loop.close()
+hold()
+""")
+    program.until_ready()
+    stages = program.stages()
+    run, callback, leaf = (stages[name] for name in ("run", "callback", "leaf"))
+    assert callback.self_ns == callback.inclusive_ns - leaf.inclusive_ns
+    assert run.self_ns == run.inclusive_ns - callback.inclusive_ns
+    program.finish()
+
+
+def test_tasks_that_start_eagerly_do_not_nest_in_each_other(
+    python: Interpreter, start: Start
+) -> None:
+    program = start("""
+import asyncio
+async def task(name):
+    with stage(name):
+        await asyncio.sleep(0.02)
+async def main():
+    factory = getattr(asyncio, "eager_task_factory", None)  # from Python 3.12 on
+    asyncio.get_running_loop().set_task_factory(factory)
+    await asyncio.gather(*[asyncio.get_running_loop().create_task(task(name)) for name in "abc"])
+    say(factory is not None)
+asyncio.run(main())
+hold()
+""")
+    assert program.until_ready() == [str(python.version >= (3, 12))]
+    stages = program.stages()
+    assert {name: one.calls for name, one in stages.items()} == {"a": 1, "b": 1, "c": 1}
+    assert all(one.self_ns == one.inclusive_ns for one in stages.values())
+    program.finish()
+
+
 def test_what_is_under_way_shows_how_many_and_since_when(start: Start) -> None:
     program = start("""
 import asyncio

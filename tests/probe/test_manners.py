@@ -215,7 +215,9 @@ for _ in range(20):
 def y():
     return "y"
 assert ran == 20 and y() == "y" and probe.status().startswith("off: 3 errors"), probe.status()
-assert stage("new")(y) is y
+assert stage("new")(y) is y and stage(y) is y
+with stage("new"), stage(7), stage(["x"]):
+    pass
 hold()
 """)
     program.until_ready()
@@ -246,6 +248,21 @@ hold()
     (reading,) = program.readings()
     assert (reading.on, reading.errors, reading.stages[0].in_flight) == (True, 1, 0)
     assert reading.stages[0].calls == 9
+    program.finish()
+
+
+def test_leaving_what_was_never_entered_is_no_pass_and_no_error(start: Start) -> None:
+    program = start("""
+from contextlib import ExitStack
+for _ in range(5):
+    with ExitStack() as stack:
+        stack.push(stage("pushed"))
+with stage("pushed"):
+    pass
+hold()
+""")
+    program.until_ready()
+    assert program.stages()["pushed"].calls == 1
     program.finish()
 
 
@@ -282,6 +299,9 @@ from bottletop.probe import status
 def f():
     return 1
 assert stage("x")(f) is f and status() == "off: BOTTLETOP_PROBE=0"
+assert stage(f) is f and stage(name="x")(f) is f
+with stage(7), stage(["x"]):
+    pass
 with stage("x"):
     pass
 with ExitStack() as stack:
