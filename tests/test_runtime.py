@@ -7,10 +7,11 @@ import threading
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
+from hosttree import HostTree
 
 from bottletop.clock import ManualClock
 from bottletop.collectors.base import Collector, Context, Unavailable
-from bottletop.model import NS_PER_S, Sample, Source, SourceState, Table
+from bottletop.model import NS_PER_S, ProcessId, Sample, Source, SourceState, Table
 from bottletop.roots import Roots
 from bottletop.rules.base import Limits
 from bottletop.runtime import Runtime
@@ -19,6 +20,7 @@ from bottletop.tables import Gpu, Memory, SourceHealth
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
 
 class Steady:
@@ -278,3 +280,52 @@ async def test_nothing_is_lost_or_told_twice_while_the_past_is_handed_over() -> 
     assert arrivals == list(range(1, run.store.arrivals + 1))
     assert [kind for kind, _ in listener.heard].count("judged") == 4
     assert ("late", 7) in listener.heard
+
+
+class TestFollowing:
+    """A target that ends, and what is started in its place."""
+
+    def run(self, tree: HostTree, clock: ManualClock, follow: str) -> Runtime:
+        root = tree.process(50, argv=(b"python3", b"serve.py"), start=500)
+        return opened(
+            Runtime(
+                clock=clock,
+                roots=tree.captured,
+                collectors=(Steady,),
+                limits=Limits(),
+                host="test",
+                root_process=root,
+                follow=follow,
+            )
+        )
+
+    async def test_a_restarted_service_is_attached_to_again(self, tmp_path: Path) -> None:
+        tree, clock = HostTree(tmp_path), ManualClock()
+        run = self.run(tree, clock, "serve.py")
+        tree.process(40, argv=(b"python3", b"serve.py"), start=400)
+        await run.beat(evaluate=True)
+        tree.remove("proc/50")
+        clock.advance(1)
+        await run.beat(evaluate=True)
+        target = run.snapshot().target
+        assert target is not None
+        assert target.gone, "an older process of that name is another one"
+        tree.process(60, argv=(b"python3", b"serve.py"), start=900)
+        clock.advance(3)
+        await run.beat(evaluate=True)
+        target = run.snapshot().target
+        assert target is not None
+        assert (target.root, target.gone) == (ProcessId(60, 900), False)
+
+    async def test_without_being_asked_for_it_stays_gone(self, tmp_path: Path) -> None:
+        tree, clock = HostTree(tmp_path), ManualClock()
+        run = self.run(tree, clock, "")
+        await run.beat(evaluate=True)
+        tree.remove("proc/50")
+        tree.process(60, argv=(b"python3", b"serve.py"), start=900)
+        for _ in range(3):
+            clock.advance(3)
+            await run.beat(evaluate=True)
+        target = run.snapshot().target
+        assert target is not None
+        assert target.gone

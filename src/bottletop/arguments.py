@@ -97,6 +97,7 @@ def _attach(commands: _Commands) -> None:
         "The process is only read, never paused, signalled or changed.",
     )
     command.add_argument("process", metavar="PID|NAME", help="process id, or part of its name")
+    _follow(command)
     _screen(command)
     _root(command)
     _scrape(command)
@@ -154,6 +155,7 @@ def _record(commands: _Commands) -> None:
         "does not end it. The file survives kill -9 with at most one sample lost.",
     )
     _pid(command)
+    _follow(command)
     _scrape(command)
     _for(command, default=None, note="default: until stopped")
     _json(command)
@@ -183,6 +185,7 @@ def _report(commands: _Commands) -> None:
     command.add_argument("file", metavar="FILE.btrec", nargs="?")
     _logs(command)
     _pid(command)
+    _follow(command)
     _scrape(command)
     _for(command, default=30.0, note="default: 30s")
     _json(command)
@@ -244,6 +247,14 @@ def _root(command: argparse.ArgumentParser, default: str | None = argparse.SUPPR
         metavar="DIR",
         default=default,
         help="read a captured host tree (DIR/proc, DIR/sys) instead of this host",
+    )
+
+
+def _follow(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--follow",
+        action="store_true",
+        help="when it ends, attach to what is started under its name",
     )
 
 

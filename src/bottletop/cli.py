@@ -99,12 +99,16 @@ def _host(arguments: argparse.Namespace) -> int:
 
 def _attach(arguments: argparse.Namespace) -> int:
     _require_tree(arguments.root)
-    return _dashboard(_one_process(arguments.process, arguments.root), arguments)
+    root = _one_process(arguments.process, arguments.root)
+    named = not arguments.process.isdecimal()
+    follow = _follow(arguments, root, arguments.process if named else "")
+    return _dashboard(root, arguments, follow)
 
 
-def _dashboard(root: ProcessId | None, arguments: argparse.Namespace) -> int:
+def _dashboard(root: ProcessId | None, arguments: argparse.Namespace, follow: str = "") -> int:
     _require_terminal("use `bottletop report` for text")
-    run = _runtime(root_process=root, root_dir=arguments.root, scrape=_scrape(arguments))
+    scrape = _scrape(arguments)
+    run = _runtime(root_process=root, root_dir=arguments.root, scrape=scrape, follow=follow)
     return _show(run, arguments)
 
 
@@ -170,7 +174,12 @@ def _report(arguments: argparse.Namespace) -> int:
         return _print(judge_again(_open(arguments.file)), arguments.json)
     _require_tree(arguments.root)
     root = _process_of(arguments.pid, arguments.root)
-    runtime = _runtime(root_process=root, root_dir=arguments.root, scrape=_scrape(arguments))
+    runtime = _runtime(
+        root_process=root,
+        root_dir=arguments.root,
+        scrape=_scrape(arguments),
+        follow=_follow(arguments, root),
+    )
     return _print(_watch(runtime, arguments.for_s, quiet=arguments.json), arguments.json)
 
 
@@ -200,7 +209,8 @@ def _record(arguments: argparse.Namespace) -> int:
     if not path:
         raise Refusal("record to which file? -o FILE.btrec")
     root = _process_of(arguments.pid, None)
-    runtime = _runtime(root_process=root, scrape=_scrape(arguments))
+    follow = _follow(arguments, root)
+    runtime = _runtime(root_process=root, scrape=_scrape(arguments), follow=follow)
     try:
         runtime.start_recording(path)
     except OSError as error:
@@ -259,6 +269,25 @@ def _runtime(**run: Unpack[LiveRun]) -> Runtime:
         return live_runtime(**run)
     except ConfigError as error:
         raise Refusal(str(error)) from None
+
+
+def _follow(arguments: argparse.Namespace, root: ProcessId | None, name: str = "") -> str:
+    """Name by which a restarted target is found again, empty where that is not asked for."""
+    if not arguments.follow:
+        return ""
+    if root is None:
+        raise Refusal("--follow needs a process: --pid P")
+    if getattr(arguments, "root", None) is not None:
+        raise Refusal("--follow needs a live host: leave --root out")
+    if name:
+        return name
+    from bottletop.attach import NotAttachable, resolve
+    from bottletop.roots import Roots
+
+    try:
+        return resolve(Roots(), str(root.pid))[0].name
+    except NotAttachable as error:
+        raise Refusal(str(error), CANNOT_WATCH) from None
 
 
 def _scrape(arguments: argparse.Namespace) -> Scrape:

@@ -80,7 +80,8 @@ def watch(
             generation = snapshot.generation
             if show:
                 _progress(runtime, for_s)
-            if (snapshot.target is not None and snapshot.target.gone) or ended():
+            gone = snapshot.target is not None and snapshot.target.gone and not runtime.follow
+            if gone or ended():
                 linger -= 1
                 if linger <= 0:
                     break

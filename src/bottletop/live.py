@@ -70,6 +70,8 @@ class LiveRun(TypedDict, total=False):
     """What is not real, to be said everywhere."""
     scrape: Scrape
     """Whether the target's metric pages may be asked for."""
+    follow: str
+    """Name by which the target is found again after it ended."""
 
 
 def live_runtime(**run: Unpack[LiveRun]) -> Runtime:
@@ -85,6 +87,7 @@ def live_runtime(**run: Unpack[LiveRun]) -> Runtime:
         root_process=run.get("root_process"),
         simulated=run.get("simulated", ""),
         scrape=run.get("scrape"),
+        follow=run.get("follow", ""),
         recorder_factory=recorder_for,
     )
 

@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
-from bottletop.attach import NotAttachable, TargetFinder, identify
+from bottletop.attach import NotAttachable, TargetFinder, identify, successor
 from bottletop.clock import anchor
 from bottletop.collectors.base import Context, Exchange, RuntimeStats, Scrape
 from bottletop.model import (
@@ -46,6 +46,7 @@ GRACE_S = 0.25
 LATE_TICK_S = 0.25
 RECORD_PAST_S = 300
 STOP_WAIT_S = 1.0
+FIND_AGAIN_EVERY_S = 2
 
 
 class Held:
@@ -86,6 +87,7 @@ class Runtime:
         root_process: ProcessId | None = None,
         simulated: str = "",
         scrape: Scrape | None = None,
+        follow: str = "",
         recorder_factory: Callable[[str, Runtime], Recorder] | None = None,
     ) -> None:
         self.clock = clock
@@ -99,6 +101,9 @@ class Runtime:
         self.stats = RuntimeStats()
         self._find_target = TargetFinder()
         self._root_process = root_process
+        self.follow = follow
+        """Name by which the target is found again after it ended; empty lets it end."""
+        self._find_again_ns = 0
         self._target: Target | None = None
         self._recorder_factory = recorder_factory
         self._recorder: Recorder | None = None
@@ -201,8 +206,22 @@ class Runtime:
             self._judge()
 
     def _follow_target(self) -> None:
-        if self._root_process is not None:
-            self._target = self._find_target(self.roots, self._root_process)
+        if self._root_process is None:
+            return
+        self._target = self._find_target(self.roots, self._root_process)
+        if self._target.gone and self.follow:
+            self._find_again(self._root_process)
+
+    def _find_again(self, ended: ProcessId) -> None:
+        """Attach to what was started in place of a target that has ended."""
+        now_ns = self.clock.monotonic_ns()
+        if now_ns < self._find_again_ns:
+            return
+        self._find_again_ns = now_ns + FIND_AGAIN_EVERY_S * NS_PER_S
+        found = successor(self.roots, self.follow, ended)
+        if found is not None:
+            self._attach(found)
+            self._target = self._find_target(self.roots, found)
 
     def _ingest(self, sample: Sample) -> None:
         with self._tap_lock:
@@ -282,13 +301,17 @@ class Runtime:
             root = identify(self.roots, pid)
         except NotAttachable as error:
             raise ValueError(str(error)) from None
+        self.follow = ""
+        self._attach(root)
+
+    def _attach(self, root: ProcessId) -> None:
         self._find_target = TargetFinder()
         self._root_process = root
         self.engine = Engine(limits=self.limits)
         with self._tap_lock:
             if self._tap is not None:
                 # Whoever judges the recording again begins anew here, as this run does.
-                self._tap.mark(self.clock.monotonic_ns(), "attach", f"pid {pid}")
+                self._tap.mark(self.clock.monotonic_ns(), "attach", f"pid {root.pid}")
 
     def look_at(self, tables: frozenset[type[Table]]) -> None:
         """Tell the collectors which tables are on the screen."""

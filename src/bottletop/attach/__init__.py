@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from bottletop.attach.candidates import Candidate, identify, identify_child, list_processes, resolve
+from bottletop.attach.candidates import (
+    Candidate,
+    identify,
+    identify_child,
+    list_processes,
+    resolve,
+    successor,
+)
 from bottletop.attach.errors import NoSuchProcess, NotAttachable, NotPermitted
 from bottletop.attach.tree import TargetFinder, find_target
 
@@ -17,4 +24,5 @@ __all__ = [
     "identify_child",
     "list_processes",
     "resolve",
+    "successor",
 ]

@@ -113,6 +113,14 @@ def resolve(roots: Roots, query: str) -> list[Candidate]:
     return sorted(top, key=_busiest_first)
 
 
+def successor(roots: Roots, query: str, ended: ProcessId) -> ProcessId | None:
+    """The youngest process that `query` names and that began after `ended`; None while there is
+    none. For following a service that is restarted."""
+    named = [one.id for one in resolve(roots, query) if one.id != ended]
+    younger = [one for one in named if one.start_ticks >= ended.start_ticks]
+    return max(younger, key=lambda one: one.start_ticks, default=None)
+
+
 def list_processes(roots: Roots) -> list[Candidate]:
     """Every process one could attach to, busiest first: no kernel threads, zombies or ourselves.
 
