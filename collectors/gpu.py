@@ -32,6 +32,7 @@ from bottletop.tables.gpu import (
     GpuUtilSample,
 )
 from bottletop.tables.gpu_activity import GpuActivity, GpuInstance
+from bottletop.tables.gpu_health import GpuHealth, GpuLink
 from bottletop.text import clean
 
 if TYPE_CHECKING:
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
 FINEST_PER_GPU_S = 0.01
 """Power and clock samples closer than this times the number of GPUs are averaged: the store and the
 recording of a big host take 200 rows a second of them, a host with two GPUs loses nothing."""
+
+HEALTH_WAITS_S = 3
+"""After so long rows of health wait no longer for GPUs whose turn comes later in the round."""
 
 LOOKED_AT_PERIOD_S = 2
 """Period of the process lists while a screen shows them."""
@@ -63,6 +67,8 @@ class GpuCollector:
         GpuProcess,
         GpuActivity,
         GpuInstance,
+        GpuHealth,
+        GpuLink,
     )
     period_s: ClassVar[float] = 1.0
     blocking: ClassVar[bool] = True
@@ -102,7 +108,7 @@ class GpuCollector:
             Gpu.driver: version if isinstance(version, Absent) else clean(version)
         }
         self._devices = [
-            Device(driver, self._clock, index, facts, FINEST_PER_GPU_S * count)
+            Device(driver, self._clock, self._context.roots, index, facts, FINEST_PER_GPU_S * count)
             for index in range(count)
         ]
         self._driver = driver
@@ -138,8 +144,11 @@ class GpuCollector:
             self._listed_ns = began_ns
         try:
             partitions = self._instances_due(began_ns)
+            looking = self._looking(began_ns)
             reads = [
-                device.read(list_processes=listing, list_instances=partitions)
+                device.read(
+                    list_processes=listing, list_instances=partitions, look=device is looking
+                )
                 for device in self._devices
             ]
         except Unavailable:
@@ -154,7 +163,12 @@ class GpuCollector:
         if partitions:
             self._instances_ns = began_ns
             samples += self._instance_samples(ended_ns, ended_ns - began_ns)
-        return samples
+        return samples + self._health_samples(ended_ns, ended_ns - began_ns)
+
+    def _looking(self, now_ns: int) -> Device | None:
+        """The GPU at whose link may be looked in this read: one at most, for the call blocks."""
+        waiting = [device for device in self._devices if device.looks.due(now_ns)]
+        return min(waiting, key=lambda device: device.looks.due_ns, default=None)
 
     def _instances_due(self, now_ns: int) -> bool:
         """Whether MIG devices are listed: all GPUs' at once, since they share a sample."""
@@ -172,6 +186,23 @@ class GpuCollector:
         if not (rows or had):
             return []
         return [Sample(self.name, GpuInstance, t_ns, took_ns, tuple(rows))]
+
+    def _health_samples(self, t_ns: int, took_ns: int) -> list[Sample]:
+        """Health and links, once every GPU has had its turn: an entity lives by its sample."""
+        found = [device.health for device in self._devices if device.health is not None]
+        if len(found) < len(self._devices):
+            if any(t_ns - row.t_ns >= HEALTH_WAITS_S * NS_PER_S for row, _ in found):
+                for device in self._devices:
+                    if device.health is None:
+                        device.hurry()
+            return []
+        for device in self._devices:
+            device.health = None
+        streams: list[tuple[type[Table], list[Row]]] = [
+            (GpuHealth, [row for row, _ in found]),
+            (GpuLink, [row for _, links in found for row in links]),
+        ]
+        return [Sample(self.name, table, t_ns, took_ns, tuple(rows)) for table, rows in streams]
 
     def _samples(self, reads: list[Reads], t_ns: int, took_ns: int) -> list[Sample]:
         rows = [read.gpu for read in reads]

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pynvml
 
 from bottletop.collectors.gpu_activity import Activities
+from bottletop.collectors.gpu_calls import DeviceCalls
+from bottletop.collectors.gpu_columns import READ, Columns
 from bottletop.collectors.gpu_driver import GpuGone
-from bottletop.collectors.gpu_fields import FieldBatch
+from bottletop.collectors.gpu_health import Health, absent_row
 from bottletop.collectors.gpu_mig import MigDevices
+from bottletop.collectors.gpu_part import Part, recognise
 from bottletop.collectors.gpu_processes import GpuProcesses
 from bottletop.collectors.gpu_readings import (
-    CALL_READINGS,
-    FIELD_READINGS,
+    EACH_READ,
     MILLI,
+    RARE_PERIOD_S,
     SLOW_PERIOD_S,
-    STATIC_READINGS,
     Call,
-    Reading,
     believed,
 )
 from bottletop.collectors.gpu_samples import Kind, SampleBuffer
-from bottletop.model import NOT_READ, NS_PER_S, Absent, Metric, Row, State, Value
+from bottletop.collectors.gpu_throughput import LOOKS, PcieLooks
+from bottletop.model import NS_PER_S, Absent, Metric, Row, Value
 from bottletop.tables.gpu import (
     NO_ACCESS,
     OK,
@@ -36,27 +38,17 @@ from bottletop.text import clean
 if TYPE_CHECKING:
     from bottletop.clock import Clock
     from bottletop.collectors.gpu_driver import Driver
+    from bottletop.roots import Roots
 
 UTIL = Kind(pynvml.NVML_GPU_UTILIZATION_SAMPLES, GpuUtilSample.util_pct)
 POWER = Kind(pynvml.NVML_TOTAL_POWER_SAMPLES, GpuPowerSample.power_w, MILLI)
 CLOCK = Kind(pynvml.NVML_PROCESSOR_CLK_SAMPLES, GpuClockSample.sm_clock_mhz)
 SNAPSHOT = {UTIL: Gpu.util_pct, POWER: Gpu.power_w, CLOCK: Gpu.sm_clock_mhz}
 
-FAST_FIELDS = tuple(reading for reading in FIELD_READINGS if not reading.slow)
-SLOW_FIELDS = tuple(reading for reading in FIELD_READINGS if reading.slow)
-FAST_CALLS = tuple(reading for reading in CALL_READINGS if not reading.slow)
-SLOW_CALLS = tuple(reading for reading in CALL_READINGS if reading.slow)
-
-_MIG = Absent.unsupported("MIG is enabled: the driver gives no utilisation of the whole GPU")
-_NARROW = Absent.unsupported("this driver counts in 32 bits, which wrap faster than they are read")
-_IN_USED = Absent.unsupported("memory info v1 counts it as used")
-_BYTE_COUNTERS = frozenset({Gpu.pcie_rx_bytes, Gpu.pcie_tx_bytes})
-_MEMORY = (Gpu.mem_total_bytes, Gpu.mem_used_bytes, Gpu.mem_reserved_bytes, Gpu.mem_info)
-_READ = (
-    *(reading.metric for reading in (*FIELD_READINGS, *CALL_READINGS)),
-    *_MEMORY,
-    *(Gpu.util_pct, Gpu.mem_util_pct, Gpu.processes, Gpu.mig),
-)
+HEALTH_SPREAD = 4
+"""GPUs take their turns for health in so many different seconds; their rows leave together."""
+MIG_MODE = Call("nvmlDeviceGetMigMode")
+_READ = (*READ, *(look.metric for look in LOOKS), Gpu.processes, Gpu.mig)
 """Columns that say nothing of a GPU that does not answer."""
 
 
@@ -80,19 +72,26 @@ class Device:
         self,
         driver: Driver,
         clock: Clock,
+        roots: Roots,
         index: int,
         facts: dict[Metric, Value],
         finest_s: float,
     ) -> None:
         self._driver = driver
         self._clock = clock
+        self._roots = roots
         self._index = index
         self._finest_s = finest_s
         self._handle: object | None = None
         self._gone: GpuGone | None = None
         self._retry_ns = 0
+        self._part = Part()
         self._slow: dict[Metric, Value] = {}
         self._slow_due_ns = 0
+        self._rare: dict[Metric, Value] = {}
+        self._rare_due_ns = 0
+        self.health: tuple[Row, list[Row]] | None = None
+        """Rows of `gpu_health` and `gpu_link` that are new; whoever takes them sets it to None."""
         self.known = False
         """Whether the UUID was ever read; until then the key is the place in the list."""
         self.uuid = f"index {index}"
@@ -103,11 +102,13 @@ class Device:
         self._activity = Activities(driver, clock)
         self._forget()
 
-    def _forget(self) -> None:
+    def _forget(self, calls: DeviceCalls | None = None) -> None:
         """Ask everything anew: after a GPU came back, or MIG was switched."""
-        self._unsupported: dict[Call, Absent] = {}
-        self._batches: dict[bool, FieldBatch] = {}
-        self._choice: dict[Metric, int] = {}
+        told = self._driver, self._handle
+        self._calls = calls or DeviceCalls(*told)
+        self._columns = Columns(*told, self._calls, self._part, self._roots)
+        self._health = Health(*told, self._calls, self._part, self.uuid)
+        self.looks = PcieLooks(self._calls, self._part)
         before = self._buffers
         self._buffers = [
             SampleBuffer(
@@ -131,9 +132,13 @@ class Device:
 
     # -- reading ----------------------------------------------------------------------------
 
-    def read(self, *, list_processes: bool, list_instances: bool) -> Reads:
-        """Read the GPU once; where it is lost, the row says so. Raises `Unavailable`."""
+    def read(self, *, list_processes: bool, list_instances: bool, look: bool) -> Reads:
+        """Read the GPU once; where it is lost, the row says so. Raises `Unavailable`.
+
+        `look` permits the one call that blocks, for 20 ms, where `looks` says that it is due.
+        """
         try:
+            self._calls.begin()
             self._acquire()
             cells = self._cells()
             self.processes.sample_utilisation(cells[Gpu.util_pct])
@@ -150,6 +155,7 @@ class Device:
             ]
             # Last, since memory has been seen to be refused after it where MIG is on.
             rows.append(self._activity.read(self.instances.devices))
+            cells |= self.looks.read(now_ns, cells, look=look)
         except GpuGone as gone:
             return self._lost(gone)
         util, power, clock = self._buffers
@@ -162,36 +168,43 @@ class Device:
             Gpu.stamp_correction_s: util.correction_s,
         }
         self.instances.due |= self._activity.outdated
-        return Reads(Gpu.row(self.uuid, now_ns, cells), *rows)
+        return Reads(Gpu.row(self.uuid, now_ns, self._part.worded(cells)), *rows)
 
     def _cells(self) -> dict[Metric, Value]:
         now_ns = self._clock.monotonic_ns()
         if now_ns >= self._slow_due_ns:
             self._slow = self._read_slow(now_ns)
-        cells = {Gpu.health: OK, **self.facts, **self._slow}
-        cells |= self._utilisation()
-        cells |= self._fields(slow=False)
-        cells |= {reading.metric: self._calls(reading) for reading in FAST_CALLS}
-        cells |= self._memory()
-        return cells
+        if now_ns >= self._rare_due_ns:
+            self._rare = self._read_rare(now_ns)
+        return {
+            Gpu.health: OK,
+            **self.facts,
+            **self._slow,
+            **self._rare,
+            **self._columns.utilisation(self._slow[Gpu.mig]),
+            **self._columns.read(EACH_READ),
+        }
 
     def _read_slow(self, now_ns: int) -> dict[Metric, Value]:
         # GPUs take their slow turns in different seconds, so that no tick carries them all.
         stagger_s = 0 if self._slow_due_ns else self._index % SLOW_PERIOD_S
         self._slow_due_ns = now_ns + (SLOW_PERIOD_S - stagger_s) * NS_PER_S
-        mode = self._ask(Call("nvmlDeviceGetMigMode"))
+        mode = self._calls.ask(MIG_MODE)
         mig: Value = mode if isinstance(mode, Absent) else believed(Gpu.mig, mode[0])
         if self._slow.get(Gpu.mig, mig) != mig:
             self._forget()
-        for reading in STATIC_READINGS:
-            known = self.facts.get(reading.metric, NOT_READ)
-            if isinstance(known, Absent) and known.state is not State.UNSUPPORTED:
-                self.facts[reading.metric] = self._calls(reading)
-        return {
-            Gpu.mig: mig,
-            **self._fields(slow=True),
-            **{reading.metric: self._calls(reading) for reading in SLOW_CALLS},
-        }
+        self.facts |= self._columns.static(self.facts)
+        return {Gpu.mig: mig, **self._columns.read(SLOW_PERIOD_S)}
+
+    def _read_rare(self, now_ns: int) -> dict[Metric, Value]:
+        stagger_s = 0 if self._rare_due_ns else self._index % HEALTH_SPREAD
+        self._rare_due_ns = now_ns + (RARE_PERIOD_S - stagger_s) * NS_PER_S
+        self.health = self._health.read(now_ns)
+        return self._columns.read(RARE_PERIOD_S)
+
+    def hurry(self) -> None:
+        """Take the turn for health with the next read, since others of the round have waited."""
+        self._rare_due_ns = min(self._rare_due_ns, self._clock.monotonic_ns())
 
     def _lost(self, gone: GpuGone) -> Reads:
         """The row of a GPU that does not answer, and a fresh start for when it does."""
@@ -201,8 +214,10 @@ class Device:
             self._gone, self._retry_ns = gone, now_ns + SLOW_PERIOD_S * NS_PER_S
             self._handle = None
             self._slow, self._slow_due_ns = {}, 0
+            self._rare, self._rare_due_ns = {}, 0
             self._forget()
         cells = {**self.facts, **dict.fromkeys(_READ, gone.absent), Gpu.health: gone.health}
+        self.health = absent_row(self.uuid, now_ns, gone.absent), []
         activity = self._activity.absent_rows(gone.absent, now_ns)
         return Reads(Gpu.row(self.uuid, now_ns, cells), [], [], [], activity)
 
@@ -236,92 +251,8 @@ class Device:
             ),
         }
         self._handle = handle
-        self._forget()
-
-    # -- single readings --------------------------------------------------------------------
-
-    def _ask(self, call: Call) -> Any:
-        """Call for this GPU; what is not supported is asked once."""
-        known = self._unsupported.get(call)
-        if known is not None:
-            return known
-        answer = self._driver.call(call.function, self._handle, *call.args)
-        if isinstance(answer, Absent):
-            if answer.state is State.UNSUPPORTED:
-                self._unsupported[call] = answer
-            return answer
-        return getattr(answer, call.attribute) if call.attribute else answer
-
-    def _calls(self, reading: Reading) -> Value:
-        """What the first of the calls that is supported answers."""
-        absent = Absent.unsupported("no call of this driver gives it")
-        for call in reading.calls:
-            answer = self._ask(call)
-            if not isinstance(answer, Absent):
-                return believed(reading.metric, answer, reading.scale)
-            absent = answer
-            if absent.state is not State.UNSUPPORTED:
-                break
-        return absent
-
-    def _fields(self, *, slow: bool) -> dict[Metric, Value]:
-        readings = SLOW_FIELDS if slow else FAST_FIELDS
-        batch = self._batches.get(slow)
-        if batch is None:
-            ids = [field_id for reading in readings for field_id in reading.fields]
-            batch = FieldBatch(self._driver, self._handle, ids)
-        answers = batch.read()
-        if slow not in self._batches:
-            self._choice |= {reading.metric: _choose(reading, answers) for reading in readings}
-            if batch.answered:
-                batch.keep(self._choice[reading.metric] for reading in readings)
-                self._batches[slow] = batch
-        return {reading.metric: self._field(reading, batch, answers) for reading in readings}
-
-    def _field(
-        self, reading: Reading, batch: FieldBatch, answers: dict[int, float | Absent]
-    ) -> Value:
-        field_id = self._choice[reading.metric]
-        value = answers[field_id]
-        if isinstance(value, Absent):
-            fall_back = reading.calls and value.state is State.UNSUPPORTED
-            return self._calls(reading) if fall_back else value
-        if field_id in batch.narrow and reading.metric in _BYTE_COUNTERS:
-            return _NARROW
-        return believed(reading.metric, value, reading.scale)
-
-    def _utilisation(self) -> dict[Metric, Value]:
-        util = self._ask(Call("nvmlDeviceGetUtilizationRates"))
-        if isinstance(util, Absent):
-            if util.state is State.UNSUPPORTED and self._slow.get(Gpu.mig) == 1:
-                util = _MIG
-            return {Gpu.util_pct: util, Gpu.mem_util_pct: util}
-        return {
-            Gpu.util_pct: believed(Gpu.util_pct, util.gpu),
-            Gpu.mem_util_pct: believed(Gpu.mem_util_pct, util.memory),
-        }
-
-    def _memory(self) -> dict[Metric, Value]:
-        """Memory info v2; v1, which counts the driver's reserve as used, where v2 is not there."""
-        version = 2
-        memory = self._ask(Call("nvmlDeviceGetMemoryInfo", (pynvml.nvmlMemory_v2,)))
-        if isinstance(memory, Absent) and memory.state is State.UNSUPPORTED:
-            version = 1
-            memory = self._ask(Call("nvmlDeviceGetMemoryInfo"))
-        if isinstance(memory, Absent):
-            return dict.fromkeys(_MEMORY, memory)
-        total = believed(Gpu.mem_total_bytes, memory.total)
-        used = believed(Gpu.mem_used_bytes, memory.used)
-        if isinstance(total, int) and isinstance(used, int) and used > total:
-            used = Absent.implausible(used, "more than the GPU has")
-        reserved = _IN_USED if version == 1 else believed(Gpu.mem_reserved_bytes, memory.reserved)
-        return dict(zip(_MEMORY, (total, used, reserved, version), strict=True))
-
-
-def _choose(reading: Reading, answers: dict[int, float | Absent]) -> int:
-    """The first field that is supported, or the first of all."""
-    for field_id in reading.fields:
-        value = answers[field_id]
-        if not (isinstance(value, Absent) and value.state is State.UNSUPPORTED):
-            return field_id
-    return reading.fields[0]
+        calls = DeviceCalls(self._driver, handle)
+        model, capability = self.facts[Gpu.model], self.facts[Gpu.compute_capability]
+        self._part = recognise(calls, model, capability, self._roots)
+        self.facts |= self._part.facts()
+        self._forget(calls)

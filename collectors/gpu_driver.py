@@ -64,8 +64,9 @@ _DRIVER_GONE = frozenset(
         pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
     }
 )
+NOT_SUPPORTED_HERE = "this GPU or driver does not support it"
 _UNSUPPORTED = {
-    pynvml.NVML_ERROR_NOT_SUPPORTED: "this GPU or driver does not support it",
+    pynvml.NVML_ERROR_NOT_SUPPORTED: NOT_SUPPORTED_HERE,
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: "this driver is too old for it",
     pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH: "this driver knows another layout of it",
     26: "this driver no longer offers it",  # NVML_ERROR_DEPRECATED, not in bindings before 12.560

@@ -1,7 +1,7 @@
-"""Which NVML call or field fills which column of `gpu`, and which answers are believed.
+"""Which NVML call or field fills which column, how often, and which answers are believed.
 
 Field ids are the numbers of nvml.h (NVML_FI_*), written out because older bindings lack the newer
-names. Tiers: what moves is read each tick; limits, links and the fan every `SLOW_PERIOD_S`.
+names. docs/collectors.md is written from these tables.
 """
 
 from __future__ import annotations
@@ -11,11 +11,17 @@ from typing import NamedTuple
 from bottletop.model import Absent, Metric, Value
 from bottletop.tables.gpu import Gpu, GpuClockSample, GpuPowerSample, GpuProcess, GpuUtilSample
 from bottletop.tables.gpu_activity import GpuActivity, GpuInstance
+from bottletop.tables.gpu_health import GpuHealth, GpuLink
 
-SLOW_PERIOD_S = 5
+ONCE, EACH_READ, SLOW_PERIOD_S, RARE_PERIOD_S = 0, 1, 5, 10
+"""How often something is asked, in seconds: what moves at each read; limits, link and P-state
+slowly; errors, the fan and the video engines rarely; what never changes once."""
 
 TEMPERATURE_GPU = 0
 CLOCK_SM, CLOCK_MEM = 1, 2
+MODULE = 1
+AMPERE, ADA, HOPPER = 7, 8, 9
+"""Numbers of nvmlDeviceGetArchitecture at which the driver's interface changes."""
 
 
 class Call(NamedTuple):
@@ -23,17 +29,43 @@ class Call(NamedTuple):
 
     function: str
     args: tuple[int, ...] = ()
-    attribute: str = ""
+    part: str | int = ""
+    """Attribute or place in what it returns; empty where that is the value itself."""
+
+
+class Field(NamedTuple):
+    """A field id in a scope, and a factor for its raw number beside that of the reading."""
+
+    id: int
+    scope: int = 0
+    scale: float = 1
 
 
 class Reading(NamedTuple):
-    """One column: field ids and calls, best first, and what a raw number is multiplied by."""
+    """One column: fields and calls, best first, and what a raw number is multiplied by."""
 
     metric: Metric
     calls: tuple[Call, ...]
-    fields: tuple[int, ...] = ()
+    fields: tuple[Field, ...] = ()
     scale: float = 1
-    slow: bool = False
+    every_s: int = EACH_READ
+    since: int = 0
+    """First architecture that is asked; others are told `instead`."""
+    before: int = 1 << 30
+    """First architecture that is no longer asked."""
+    instead: str = ""
+    """Why there is nothing to ask of the other architectures."""
+    wide: bool = False
+    """Whether a counter of 32 bits would wrap faster than it is read."""
+
+    signed: bool = False
+    beside_cpu: bool = False
+    """Whether only parts that sit on one module with their CPU are asked."""
+
+    def concerns(self, architecture: int | None, *, beside_cpu: bool = False) -> bool:
+        """Whether such parts are asked. One of an architecture that nobody knows is asked all."""
+        known = architecture is None or self.since <= architecture < self.before
+        return known and (beside_cpu or not self.beside_cpu)
 
 
 MILLI = 0.001
@@ -41,57 +73,71 @@ MILLI = 0.001
 FIELD_READINGS = (
     # Field 185 and nvmlDeviceGetPowerUsage give the same 1 s mean from Ampere on; GA100 (A100) and
     # older lack the field, and the call is then instantaneous.
-    Reading(Gpu.power_w, (Call("nvmlDeviceGetPowerUsage"),), (185,), MILLI),
-    Reading(Gpu.energy_mj, (Call("nvmlDeviceGetTotalEnergyConsumption"),), (83, 191)),
+    Reading(Gpu.power_w, (Call("nvmlDeviceGetPowerUsage"),), (Field(185),), MILLI),
+    Reading(Gpu.power_instant_w, (), (Field(186),), MILLI),
+    # Scope 1 is the module. Grace counts the CPU in, whose share of the limit the GPU lacks.
+    Reading(
+        Gpu.power_module_w,
+        (),
+        (Field(186, MODULE), Field(185, MODULE)),
+        MILLI,
+        instead="no CPU of NVIDIA on its module",
+        beside_cpu=True,
+    ),
+    Reading(Gpu.energy_mj, (Call("nvmlDeviceGetTotalEnergyConsumption"),), (Field(83), Field(191))),
     # 269-271 came with the 570 drivers. The violation calls are deprecated in NVML 13 and go in
     # CUDA 14; their THERMAL policy counts the software slowdown.
     Reading(
         Gpu.throttle_sw_power_ns,
         (Call("nvmlDeviceGetViolationStatus", (0,), "violationTime"),),
-        (74,),
+        (Field(74),),
     ),
     Reading(
         Gpu.throttle_sw_thermal_ns,
         (Call("nvmlDeviceGetViolationStatus", (1,), "violationTime"),),
-        (269, 75),
+        (Field(269), Field(75)),
     ),
     Reading(
         Gpu.throttle_sync_boost_ns,
         (Call("nvmlDeviceGetViolationStatus", (2,), "violationTime"),),
-        (76,),
+        (Field(76),),
     ),
     Reading(
         Gpu.throttle_board_limit_ns,
         (Call("nvmlDeviceGetViolationStatus", (3,), "violationTime"),),
-        (77,),
+        (Field(77),),
     ),
     Reading(
         Gpu.throttle_reliability_ns,
         (Call("nvmlDeviceGetViolationStatus", (5,), "violationTime"),),
-        (79,),
+        (Field(79),),
     ),
-    Reading(Gpu.throttle_hw_thermal_ns, (), (270,)),
-    Reading(Gpu.throttle_power_brake_ns, (), (271,)),
-    Reading(Gpu.temp_mem_c, (), (82,)),
-    # nvmlDeviceGetPcieThroughput is no fallback: it blocks for 20 ms a direction.
-    Reading(Gpu.pcie_tx_bytes, (), (197,)),
-    Reading(Gpu.pcie_rx_bytes, (), (198,)),
+    Reading(Gpu.throttle_hw_thermal_ns, (), (Field(270),)),
+    Reading(Gpu.throttle_power_brake_ns, (), (Field(271),)),
+    Reading(Gpu.temp_mem_c, (), (Field(82),)),
+    # nvmlDeviceGetPcieThroughput is no fallback: it blocks for 20 ms a direction (gpu_throughput).
+    Reading(Gpu.pcie_tx_bytes, (), (Field(197),), wide=True),
+    Reading(Gpu.pcie_rx_bytes, (), (Field(198),), wide=True),
     Reading(
-        Gpu.power_limit_w, (Call("nvmlDeviceGetEnforcedPowerLimit"),), (190,), MILLI, slow=True
+        Gpu.power_limit_w,
+        (Call("nvmlDeviceGetEnforcedPowerLimit"),),
+        (Field(190),),
+        MILLI,
+        every_s=SLOW_PERIOD_S,
     ),
     Reading(
         Gpu.power_limit_requested_w,
         (Call("nvmlDeviceGetPowerManagementLimit"),),
-        (192,),
+        (Field(192),),
         MILLI,
-        slow=True,
+        every_s=SLOW_PERIOD_S,
     ),
     Reading(
         Gpu.power_limit_default_w,
         (Call("nvmlDeviceGetPowerManagementDefaultLimit"),),
-        (189,),
+        (Field(189),),
         MILLI,
-        slow=True,
+        every_s=SLOW_PERIOD_S,
     ),
 )
 
@@ -112,19 +158,33 @@ CALL_READINGS = (
             Call("nvmlDeviceGetTemperature", (TEMPERATURE_GPU,)),
         ),
     ),
-    Reading(Gpu.temp_margin_c, (Call("nvmlDeviceGetMarginTemperature"),), slow=True),
-    Reading(Gpu.fan_pct, (Call("nvmlDeviceGetFanSpeed"),), slow=True),
-    Reading(Gpu.pstate, (Call("nvmlDeviceGetPerformanceState"),), slow=True),
-    Reading(Gpu.pcie_gen, (Call("nvmlDeviceGetCurrPcieLinkGeneration"),), slow=True),
-    Reading(Gpu.pcie_width, (Call("nvmlDeviceGetCurrPcieLinkWidth"),), slow=True),
+    Reading(Gpu.temp_margin_c, (Call("nvmlDeviceGetMarginTemperature"),), every_s=SLOW_PERIOD_S),
+    Reading(Gpu.pstate, (Call("nvmlDeviceGetPerformanceState"),), every_s=SLOW_PERIOD_S),
+    Reading(Gpu.pcie_gen, (Call("nvmlDeviceGetCurrPcieLinkGeneration"),), every_s=SLOW_PERIOD_S),
+    Reading(Gpu.pcie_width, (Call("nvmlDeviceGetCurrPcieLinkWidth"),), every_s=SLOW_PERIOD_S),
+    Reading(Gpu.fan_pct, (Call("nvmlDeviceGetFanSpeed"),), every_s=RARE_PERIOD_S),
+    Reading(
+        Gpu.enc_util_pct, (Call("nvmlDeviceGetEncoderUtilization", (), 0),), every_s=RARE_PERIOD_S
+    ),
+    Reading(
+        Gpu.dec_util_pct, (Call("nvmlDeviceGetDecoderUtilization", (), 0),), every_s=RARE_PERIOD_S
+    ),
+    Reading(Gpu.jpg_util_pct, (Call("nvmlDeviceGetJpgUtilization", (), 0),), every_s=RARE_PERIOD_S),
+    Reading(Gpu.ofa_util_pct, (Call("nvmlDeviceGetOfaUtilization", (), 0),), every_s=RARE_PERIOD_S),
 )
 
 STATIC_READINGS = (
-    Reading(Gpu.sm_clock_max_mhz, (Call("nvmlDeviceGetMaxClockInfo", (CLOCK_SM,)),)),
-    Reading(Gpu.sm_clock_boost_mhz, (Call("nvmlDeviceGetMaxCustomerBoostClock", (CLOCK_SM,)),)),
-    Reading(Gpu.mem_clock_max_mhz, (Call("nvmlDeviceGetMaxClockInfo", (CLOCK_MEM,)),)),
-    Reading(Gpu.pcie_gen_max, (Call("nvmlDeviceGetMaxPcieLinkGeneration"),)),
-    Reading(Gpu.pcie_width_max, (Call("nvmlDeviceGetMaxPcieLinkWidth"),)),
+    Reading(Gpu.sm_clock_max_mhz, (Call("nvmlDeviceGetMaxClockInfo", (CLOCK_SM,)),), every_s=ONCE),
+    Reading(
+        Gpu.sm_clock_boost_mhz,
+        (Call("nvmlDeviceGetMaxCustomerBoostClock", (CLOCK_SM,)),),
+        every_s=ONCE,
+    ),
+    Reading(
+        Gpu.mem_clock_max_mhz, (Call("nvmlDeviceGetMaxClockInfo", (CLOCK_MEM,)),), every_s=ONCE
+    ),
+    Reading(Gpu.pcie_gen_max, (Call("nvmlDeviceGetMaxPcieLinkGeneration"),), every_s=ONCE),
+    Reading(Gpu.pcie_width_max, (Call("nvmlDeviceGetMaxPcieLinkWidth"),), every_s=ONCE),
 )
 
 _WATTS = (0, 20_000)
@@ -133,16 +193,24 @@ _PERCENT = (0, 100)
 _CELSIUS = (0, 150)  # all ones read as a signed number is -1
 _COUNT64 = (0, 2**63)  # all ones stands for "not available"
 _BYTES = (0, 2**50)
+_LIMIT = (1, 200)
+_MARGIN = (-100, 100)
+_ERRORS = (0, 2**32 - 2)  # all ones in 32 or 64 bits stand for "not available"
 _BYTES_PER_S = (0, 2**44)
+_PCIE_PER_S = (0, 1e12)  # all ones, which are KB, would be four times as much
 _ACTIVE = (0, 101)  # a quotient of two counters that are not read in the very same moment
 
 BELIEVED: dict[Metric, tuple[float, float]] = {
+    # What is not named again below counts errors.
+    **dict.fromkeys((*GpuHealth.columns, *GpuLink.columns), _ERRORS),
     Gpu.util_pct: _PERCENT,
     Gpu.mem_util_pct: _PERCENT,
     Gpu.mem_total_bytes: (1, 2**50),
     Gpu.mem_used_bytes: _BYTES,
     Gpu.mem_reserved_bytes: _BYTES,
     Gpu.power_w: _WATTS,
+    Gpu.power_instant_w: _WATTS,
+    Gpu.power_module_w: _WATTS,
     Gpu.power_limit_w: _WATTS,
     Gpu.power_limit_requested_w: _WATTS,
     Gpu.power_limit_default_w: _WATTS,
@@ -172,6 +240,13 @@ BELIEVED: dict[Metric, tuple[float, float]] = {
     Gpu.pcie_width_max: (1, 32),
     Gpu.pcie_rx_bytes: _COUNT64,
     Gpu.pcie_tx_bytes: _COUNT64,
+    Gpu.pcie_rx_rate_bytes_per_s: _PCIE_PER_S,
+    Gpu.pcie_tx_rate_bytes_per_s: _PCIE_PER_S,
+    Gpu.enc_util_pct: _PERCENT,
+    Gpu.dec_util_pct: _PERCENT,
+    Gpu.jpg_util_pct: _PERCENT,
+    Gpu.ofa_util_pct: _PERCENT,
+    Gpu.virtualisation: (0, 4),
     GpuUtilSample.util_pct: _PERCENT,
     GpuPowerSample.power_w: _WATTS,
     GpuClockSample.sm_clock_mhz: _MHZ,
@@ -182,6 +257,20 @@ BELIEVED: dict[Metric, tuple[float, float]] = {
     GpuInstance.sm_count: (1, 2**16),
     GpuInstance.mem_total_bytes: (1, 2**50),
     GpuInstance.mem_used_bytes: _BYTES,
+    GpuHealth.recovery_action: (0, 7),
+    GpuHealth.row_remap_pending: (0, 1),
+    GpuHealth.row_remap_failed: (0, 1),
+    GpuHealth.page_retirement_pending: (0, 1),
+    GpuHealth.bar1_total_bytes: (1, 2**50),
+    GpuHealth.bar1_used_bytes: _BYTES,
+    **{metric: _LIMIT for metric in GpuHealth.columns if metric.name.startswith("temp_")},
+    **{metric: _MARGIN for metric in GpuHealth.columns if metric.name.startswith("tlimit_")},
+    GpuHealth.c2c_links: (0, 64),
+    GpuHealth.c2c_bytes_per_s: _BYTES_PER_S,
+    GpuLink.state: (0, 2),
+    GpuLink.speed_bytes_per_s: _BYTES_PER_S,
+    GpuLink.tx_bytes: _COUNT64,
+    GpuLink.rx_bytes: _COUNT64,
     **{metric: _ACTIVE for metric in GpuActivity.columns if metric.unit == "%"},
     **{metric: _BYTES_PER_S for metric in GpuActivity.columns if metric.unit == "B/s"},
 }

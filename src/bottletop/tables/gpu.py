@@ -14,8 +14,18 @@ HEALTH = {
 }
 DEDICATED, UNIFIED, COHERENT = range(3)
 MEMORY_KIND = {DEDICATED: "dedicated", UNIFIED: "unified", COHERENT: "coherent"}
-VIRTUALISATION = {0: "none", 1: "passthrough", 2: "vgpu guest", 3: "vgpu host", 4: "vsga host"}
-"""Numbers of NVML's nvmlGpuVirtualizationMode_t."""
+VGPU_GUEST, WSL = 2, 5
+VIRTUALISATION = {
+    0: "none",
+    1: "passthrough",
+    VGPU_GUEST: "vgpu guest",
+    3: "vgpu host",
+    4: "vsga host",
+    WSL: "wsl",
+}
+"""Numbers of NVML's nvmlGpuVirtualizationMode_t, and ours for a Windows host's driver."""
+INSTANT, MEAN = range(2)
+POWER_BASIS = {INSTANT: "instant", MEAN: "1 s mean"}
 COMPUTE, GRAPHICS, MPS = range(3)
 PROCESS_KIND = {COMPUTE: "compute", GRAPHICS: "graphics", MPS: "mps"}
 ON_OFF = {0: "off", 1: "on"}
@@ -143,8 +153,12 @@ class Gpu(Table):
         "W", "board power of this instant, where the driver tells it from the mean", quantum=0.1
     )
     power_module_w = gauge("W", "power of GPU and CPU together on a Grace module", quantum=0.1)
-    enc_util_pct = gauge("%", "video encoder utilisation")
-    dec_util_pct = gauge("%", "video decoder utilisation")
+    enc_util_pct = gauge(
+        "%", "video encoder utilisation over the driver's last window; looked at every 10 s"
+    )
+    dec_util_pct = gauge(
+        "%", "video decoder utilisation: full beside idle SMs, decoding limits a video pipeline"
+    )
     jpg_util_pct = gauge("%", "JPEG decoder utilisation")
     ofa_util_pct = gauge("%", "optical flow accelerator utilisation")
     memory_kind = enumeration(
@@ -161,6 +175,19 @@ class Gpu(Table):
     clock_event_known = gauge(
         "",
         "bits of clock_event_reasons that whatever fills the row can tell; absent: all of them",
+    )
+    power_basis = enumeration(
+        POWER_BASIS,
+        "what power_w is: GA100 (A100) and parts before Ampere answer this instant, all others the"
+        " mean of a second; the same number of watts is another statistic",
+    )
+    pcie_rx_rate_bytes_per_s = gauge(
+        "B/s",
+        "into the GPU during 20 ms, looked at once a minute at most: says that bytes moved, nothing"
+        " of the mean; only where neither byte counters nor GPM are there",
+    )
+    pcie_tx_rate_bytes_per_s = gauge(
+        "B/s", "out of the GPU during 20 ms, as pcie_rx_rate_bytes_per_s"
     )
 
 

@@ -16,7 +16,8 @@ RECOVERY_ACTION = {
 }
 """NVML field 230: what the driver itself asks for."""
 YES_NO = {0: "no", 1: "yes"}
-LINK_STATE = {0: "down", 1: "up"}
+LINK_STATE = {0: "down", 1: "up", 2: "asleep"}
+"""Numbers of NVML_NVLINK_STATE_*."""
 
 XID, DOUBLE_BIT_ERROR, ECC_STORM, PAGE_RETIREMENT, POISON, UNAVAILABLE, RECOVERY, OTHER = range(8)
 EVENT_KIND = {
@@ -70,6 +71,15 @@ class GpuHealth(Table):
     tlimit_mem_max_c = gauge("C", "T.Limit margin of the highest memory temperature")
     c2c_links = gauge("", "links between GPU and CPU (Grace)")
     c2c_bytes_per_s = gauge("B/s", "bandwidth of one such link")
+    pcie_replay_rollovers = counter("", "times the replay number of the link wrapped: a bad link")
+    pcie_nonfatal_errors = counter("", "uncorrected PCIe errors that were not fatal")
+    pcie_naks_received = counter("", "PCIe packets that the other side asked for again")
+    pcie_naks_sent = counter("", "PCIe packets that the GPU asked for again")
+    pcie_receiver_errors = counter("", "PCIe errors below the packet: bad symbols or lost framing")
+    pcie_bad_packets = counter("", "PCIe transaction packets that arrived damaged (bad TLP)")
+    pcie_bad_link_packets = counter("", "PCIe link packets that arrived damaged (bad DLLP)")
+    pcie_lcrc_errors = counter("", "PCIe packets with a bad checksum of the link")
+    pcie_unsupported_requests = counter("", "PCIe requests that nobody could answer")
 
 
 class GpuLink(Table):
@@ -85,9 +95,14 @@ class GpuLink(Table):
     speed_bytes_per_s = gauge("B/s", "speed of the link in one direction")
     tx_bytes = counter("B", "payload out of the GPU")
     rx_bytes = counter("B", "payload into the GPU")
-    replay_errors = counter("", "packets sent again")
+    replay_errors = counter("", "packets sent again (before Blackwell)")
     recovery_errors = counter("", "link recoveries")
-    crc_errors = counter("", "packets with a bad checksum")
+    crc_errors = counter("", "packets with a bad checksum (before Blackwell)")
+    recovery_failures = counter("", "recoveries after which the link was down (Blackwell and newer)")
+    effective_errors = counter("", "errors left after correction (Blackwell and newer)")
+    symbol_errors = counter(
+        "", "bad symbols received; most are corrected, so judged by rate (Blackwell and newer)"
+    )
 
 
 class GpuEvent(Table):
