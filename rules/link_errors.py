@@ -14,7 +14,7 @@ from bottletop.tables import Gpu, GpuHealth, GpuLink
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bottletop.model import Evidence, Metric
+    from bottletop.model import Evidence, Metric, Table
     from bottletop.store import View
 
 REPLAYS_PER_LANE = {1: 0.15, 2: 0.30, 3: 0.48, 4: 0.96, 5: 1.92, 6: 3.84}
@@ -68,8 +68,6 @@ class LinkErrors(Rule):
         Gpu.pcie_width,
         GpuHealth.pcie_replays,
         GpuHealth.pcie_fatal_errors,
-        GpuLink.gpu,
-        GpuLink.link,
         GpuLink.state,
         GpuLink.crc_errors,
         *(metric for metric, _, _ in NVLINK_ERRORS),
@@ -90,12 +88,13 @@ class LinkErrors(Rule):
 
     def judge(self, view: View, key: str, limits: Mapping[str, float]) -> Answer:
         """Hold the growth of the error counters against the limits."""
-        links = _links(view).get(key, [])
+        links = _new_links(view)
         if not links:
             view.number(GpuHealth.pcie_replays, key)
-        if not _is_new(view, key, links):
-            return Quiet()
-        told = [*self._pcie(view, key, limits["budgets"]), *self._nvlinks(view, links, limits)]
+        told = []
+        if _is_new(view, GpuHealth, key):
+            told += self._pcie(view, key, limits["budgets"])
+        told += self._nvlinks(view, links.get(key, []), limits)
         if not told:
             return Quiet()
         worst = max(told, key=lambda one: one.severity)
@@ -173,28 +172,35 @@ class LinkErrors(Rule):
         return found
 
 
-def _is_new(view: View, gpu: str, links: list[str]) -> bool:
-    """Whether counters have come since the last look: a host with many links has thousands, and
-    they are read every 10 s."""
-    just_now_s = 1.5 * view.period_s(Gpu)
-    ages = [view.age_s(GpuHealth, gpu), *(view.age_s(GpuLink, link) for link in links[:1])]
-    return any(age_s is not None and age_s <= just_now_s for age_s in ages)
+def _is_new(view: View, table: type[Table], key: str) -> bool:
+    """Whether counters have come since the last look: they are read every 10 s only."""
+    age_s = view.age_s(table, key)
+    return age_s is not None and age_s <= 1.5 * view.period_s(Gpu)
 
 
-def _links(view: View) -> dict[str, list[str]]:
-    """Keys of the links of each GPU."""
-    return view.memo("gpu links", lambda: _grouped(view))
+def _new_links(view: View) -> dict[str, list[str]]:
+    """Keys of the links of each GPU, no links where none has news: big hosts have hundreds."""
+    return view.memo("new gpu links", lambda: _grouped(view))
 
 
 def _grouped(view: View) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for link in view.keys(GpuLink):
-        found.setdefault(view.text(GpuLink.gpu, link), []).append(link)
+        gpu = link.rpartition("/")[0]
+        if gpu not in found:
+            found[gpu] = []
+            if not _is_new(view, GpuLink, link):
+                continue
+        elif not found[gpu]:
+            continue
+        found[gpu].append(link)
     return found
 
 
 def _grown(view: View, metric: Metric, key: str, span_s: float) -> tuple[float, float] | None:
     """How far a counter of errors grew and over how many seconds, None where it did not."""
+    if view.last(metric, key) == 0:
+        return None  # of most counters of most links, and soon seen
     try:
         growth = view.growth(metric, key, span_s)
     except Missing:

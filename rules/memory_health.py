@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from bottletop.model import Confidence, Severity
 from bottletop.rules.base import Answer, Fires, KofN, Quiet, Role, Rule, Threshold, evidence
 from bottletop.rules.entities import gpu_place
-from bottletop.store import Missing
 from bottletop.tables import Gpu, GpuHealth
 
 if TYPE_CHECKING:
@@ -27,8 +26,9 @@ ERRORS = (
     "Xid 48, 63, 94 or 95, and run dcgmi diag -r 3 when it is idle."
 )
 HISTORY = "Nothing is to be done: the driver has dealt with it. Watch whether the number grows."
-COUNTS = (GpuHealth.rows_remapped_uncorrected, GpuHealth.pages_retired_uncorrected)
+ROWS, PAGES = GpuHealth.rows_remapped_uncorrected, GpuHealth.pages_retired_uncorrected
 """Remapped rows from Ampere on, retired pages before."""
+COUNTS = (GpuHealth.ecc_uncorrected, ROWS, PAGES, GpuHealth.pages_retired_corrected)
 
 
 class _Told(NamedTuple):
@@ -95,8 +95,12 @@ class MemoryHealth(Rule):
 
     def judge(self, view: View, key: str, limits: Mapping[str, float]) -> Answer:
         """Say the worst of what the counts show. Raises `Missing` where there are none."""
-        told = [*self._now(view, key), *self._repairs(view, key), *self._many(view, key, limits)]
-        told = told or self._history(view, key)
+        counts = {metric: view.last(metric, key) for metric in COUNTS}
+        told = self._repairs(view, key)
+        if any(isinstance(count, (int, float)) and count > 0 for count in counts.values()):
+            known = {m: c if isinstance(c, (int, float)) else 0.0 for m, c in counts.items()}
+            told += [*self._now(view, key), *self._many(key, known, limits)]
+            told = told or self._history(key, known)
         if not told:
             self._require_any(view, key)
             return Quiet()
@@ -111,9 +115,9 @@ class MemoryHealth(Rule):
 
     def _require_any(self, view: View, key: str) -> None:
         """Nothing found is not healthy where nothing can be read. Raises `Missing` then."""
-        told = (GpuHealth.ecc_uncorrected, GpuHealth.row_remap_pending, COUNTS[1])
-        if not any(_is_number(view, metric, key) for metric in told):
-            view.number(GpuHealth.ecc_uncorrected, key)
+        told = (GpuHealth.ecc_uncorrected, GpuHealth.row_remap_pending, GpuHealth.row_remap_failed)
+        if not any(isinstance(view.last(metric, key), (int, float)) for metric in told):
+            view.number(PAGES, key)
 
     def _now(self, view: View, key: str) -> list[_Told]:
         """Uncorrected errors that came while we watched."""
@@ -147,49 +151,32 @@ class MemoryHealth(Rule):
         return found
 
     @staticmethod
-    def _many(view: View, key: str, limits: Mapping[str, float]) -> list[_Told]:
+    def _many(key: str, counts: Mapping[Metric, float], limits: Mapping[str, float]) -> list[_Told]:
         """More repairs than a healthy part has."""
-        rows = _count(view, GpuHealth.rows_remapped_uncorrected, key)
-        pages = _count(view, GpuHealth.pages_retired_uncorrected, key)
-        pages += _count(view, GpuHealth.pages_retired_corrected, key)
+        rows, pages = counts[ROWS], counts[PAGES] + counts[GpuHealth.pages_retired_corrected]
         found = []
         if rows >= limits["rows"]:
-            shown = evidence(COUNTS[0], key, rows, threshold=limits["rows"])
+            shown = evidence(ROWS, key, rows, threshold=limits["rows"])
             text = f"{rows:.0f} memory rows remapped after errors: many, its spares run out"
             found.append(_Told(Severity.WARN, text, shown, REPLACE))
         if pages >= limits["pages"]:
-            shown = evidence(COUNTS[1], key, pages, unit="of both kinds", threshold=limits["pages"])
+            shown = evidence(PAGES, key, pages, unit="of both kinds", threshold=limits["pages"])
             text = f"{pages:.0f} memory pages retired: at the limit at which parts are replaced"
             found.append(_Told(Severity.CRIT, text, shown, REPLACE))
         return found
 
     @staticmethod
-    def _history(view: View, key: str) -> list[_Told]:
+    def _history(key: str, counts: Mapping[Metric, float]) -> list[_Told]:
         """What happened before we watched, and is dealt with."""
         found = []
-        errors = _count(view, GpuHealth.ecc_uncorrected, key)
-        rows, pages = (_count(view, metric, key) for metric in COUNTS)
-        for metric, count, text in (
-            (GpuHealth.ecc_uncorrected, errors, "uncorrected memory errors since the driver "
-             "loaded, none while watched"),
-            (COUNTS[0], rows, "memory rows were remapped earlier: done with, nothing pending"),
-            (COUNTS[1], pages, "memory pages were retired earlier: done with, nothing pending"),
+        for metric, text in (
+            (GpuHealth.ecc_uncorrected, "uncorrected memory errors since the driver loaded, none "
+             "while watched"),
+            (ROWS, "memory rows were remapped earlier: done with, nothing pending"),
+            (PAGES, "memory pages were retired earlier: done with, nothing pending"),
         ):  # fmt: skip
-            if count > 0:
-                shown = evidence(metric, key, count)
-                found.append(_Told(Severity.INFO, f"{count:.0f} {text}", shown, HISTORY))
+            if counts[metric] > 0:
+                shown = evidence(metric, key, counts[metric])
+                text = f"{counts[metric]:.0f} {text}"
+                found.append(_Told(Severity.INFO, text, shown, HISTORY))
         return found
-
-
-def _is_number(view: View, metric: Metric, key: str) -> bool:
-    try:
-        view.number(metric, key)
-    except Missing:
-        return False
-    return True
-
-
-def _count(view: View, metric: Metric, key: str) -> float:
-    """A count, 0 where the part has none of the kind: only what is there is told."""
-    value = view.last(metric, key)
-    return value if isinstance(value, (int, float)) else 0.0

@@ -61,8 +61,7 @@ class RecoveryRequired(Rule):
     code = "recovery-required"
     title = "GPU lost or in need of a reset"
     severity = Severity.CRIT
-    role = Role.CAUSE
-    blames = "a GPU that needs recovery"
+    role = Role.PATTERN
     scope = Gpu
     needs = (Gpu.index, Gpu.pci_bus_id, Gpu.health, Gpu.util_pct, GpuHealth.recovery_action)
     window_s = 30

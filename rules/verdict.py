@@ -39,6 +39,7 @@ SHOWN = 0.01
 LASTING = 0.10
 """Part of a watch for which a finding must have been active to lead the verdict over all of it."""
 NO_DEMAND = "gpu-idle-no-demand"
+STOPPED = "recovery-required"
 PREPROCESS = "preprocess-on-critical-path"
 QUOTA = "cgroup-cpu-throttled"
 DISK = "disk-saturated"
@@ -79,6 +80,8 @@ class Assessment:
     unpriced: frozenset[str] = frozenset()
     """Causes that hold at warn or above and whose cost cannot be read."""
     nobody_asks: bool = False
+    stopped: Finding | None = None
+    """A GPU that works no further, and of which nothing else can be said."""
     blind: str = ""
     """What is missing, or the measurement that would settle it."""
     busiest_stage: str = ""
@@ -109,8 +112,10 @@ def assess(view: View, findings: Iterable[Finding], causes: frozenset[str]) -> A
     if not view.keys(Gpu):
         return _by_stages(view, codes)
     out = Assessment(leading=codes & causes)
-    for gpu in target_gpus(view):
+    gpus = target_gpus(view)
+    for gpu in gpus:
         _add_gaps(view, gpu, active, out)
+    out.stopped = next((f for f in active if f.code == STOPPED and f.scope in gpus), None)
     for finding in active:
         own = finding.scope in out.gpus and finding.code in causes
         if own and finding.code not in budget_.CAUSES and finding.lost_gpu_s_per_s is not None:
@@ -207,6 +212,9 @@ def _by_stages(view: View, codes: frozenset[str]) -> Assessment:
 
 def decide(found: Assessment, nouns: Mapping[str, str]) -> Verdict:
     """Make the verdict of an assessment. `nouns` says how each cause is named in a sentence."""
+    if not found.judged and found.stopped is not None:
+        cause = Cause(found.stopped.code, 1.0, found.stopped.confidence, found.stopped.scope)
+        return Verdict(VerdictState.BOTTLENECK, cause.code, found.stopped.text, (cause,))
     if not found.judged:
         what = "no GPU can be read; " if found.by_stages else "watching: "
         return Verdict(VerdictState.CANNOT_TELL, None, what + found.blind)
