@@ -69,8 +69,9 @@ bench: $(VENV)/.dev ## measure against the budgets (on a quiet machine, about fi
 screenshots: $(VENV)/.dev ## make the pictures of the README again, from recordings
 	@$(BIN)/python screenshots/make.py
 
-docs: $(VENV)/.dev ## write docs/rules.md from the rules
+docs: $(VENV)/.dev ## write docs/rules.md from the rules and the signals in docs/collectors.md
 	@$(BIN)/python -m bottletop.rules.docs > docs/rules.md
+	@$(BIN)/python -m bottletop.collectors.docs docs/collectors.md
 
 clean: ## remove what was built
 	rm -rf $(VENV) build dist *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
