@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bottletop.gpu_text import memory_text
 from bottletop.model import Absent, State, Value
 from bottletop.rings import EMPTY
 from bottletop.tables import Gpu, GpuProcess, GpuUtilSample
-from bottletop.tables.gpu import clock_event_text
+from bottletop.tables.gpu import ASLEEP, NO_ACCESS, UNIFIED, clock_event_text
 from bottletop.tui import history, marks
+from bottletop.tui.gpu_notes import notes
 from bottletop.tui.layout import FEW_GPUS
 from bottletop.tui.values import number, per_s
 from bottletop.units import value_text
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from bottletop.model import Finding
     from bottletop.rings import Series
     from bottletop.store import View
+    from bottletop.tui.gpu_notes import Note
     from bottletop.tui.history import Grid
     from bottletop.tui.marks import Mark, Moment
 
@@ -31,6 +34,8 @@ TICK_HOLD_S = 1.6
 HOTTEST_C = 100.0
 """End of the temperature scale: no part names a limit that could be read everywhere."""
 _SLACK_S = 3
+_TROUBLE_INKS: Mapping[Value, str] = {ASLEEP: "dim", NO_ACCESS: "warn"}
+"""Sleeping is no fault, and a GPU that is closed to us is none of the GPU's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,9 @@ class GpuPicture:
     model: str
     trouble: str
     """"lost", "stale" or such; empty while it answers."""
+    trouble_ink: str
+    in_mig: bool
+    """In MIG mode: its devices have the utilisation, it has none."""
     util_pct: Value
     power_w: Value
     power_limit_w: Value
@@ -73,12 +81,16 @@ class GpuPicture:
     """(pid, whose number that is, name, device memory) of its processes, the largest first."""
     clocks_held: str
     """What holds the clocks at this instant, empty when nothing does."""
+    notes: tuple[Note, ...]
+    """What else is to be said of it, the most telling first."""
     fine: Series
     """The driver's own utilisation samples."""
     coarse: Series
     """Utilisation once a tick, where the driver's buffer ran dry, and 1 s means beyond 5 min."""
     moments: tuple[Moment, ...]
     mark: Mark | None
+    shared_memory: str = ""
+    """"memory shared 121.7 GiB (system memory)" of a part without its own; else empty."""
     signals: tuple[Signal, ...] = ()
     """Power, clock, memory and temperature; read only where there are few GPUs."""
 
@@ -135,6 +147,8 @@ def _gpu(
         index=_kept(view.last(Gpu.index, key)),
         model=_short(view.last(Gpu.model, key)),
         trouble=_trouble(view, key),
+        trouble_ink=_TROUBLE_INKS.get(view.last(Gpu.health, key), "crit"),
+        in_mig=view.last(Gpu.mig, key) == 1,
         util_pct=view.last(Gpu.util_pct, key),
         power_w=view.last(Gpu.power_w, key),
         power_limit_w=view.last(Gpu.power_limit_w, key),
@@ -148,10 +162,14 @@ def _gpu(
         pcie_out_bytes_s=per_s(view, Gpu.pcie_tx_bytes, key),
         processes=processes.get(key, ()),
         clocks_held=_held(reasons),
+        notes=notes(view, key, mark),
         fine=fine,
         coarse=coarse,
         moments=() if long else marks.moments(view, key, findings, span_s),
         mark=mark,
+        shared_memory=(
+            memory_text(view, key) if view.last(Gpu.memory_kind, key) == UNIFIED else ""
+        ),
         signals=_signals(view, key, span_s) if few else (),
     )
 

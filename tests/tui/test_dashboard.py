@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bottletop.model import NS_PER_S, Finding, Judgement, Severity
-from bottletop.tables import GpuProcess
+from bottletop.model import NS_PER_S, Absent, Finding, Judgement, Sample, Severity, State
+from bottletop.tables import Gpu, GpuProcess
+from bottletop.tables.gpu import UNIFIED
 from bottletop.tui import glyphs, themes
 from tui.conftest import dashboard
-from tui.synthetic import LiveHost, RecordedHost, Shape, gpu_key, settled
+from tui.synthetic import Host, LiveHost, RecordedHost, Shape, gpu_key, settled
 from tui.test_snapshots import processes
 
 if TYPE_CHECKING:
@@ -98,6 +99,25 @@ async def test_the_process_lists_count_as_looked_at_while_the_gpus_are_alone() -
         assert feed.looked_at == {GpuProcess}
         await stage.press("1")
         assert feed.looked_at == frozenset()
+
+
+async def test_a_part_without_memory_of_its_own_is_shown_to_share_the_hosts() -> None:
+    host = Host(Shape(gpus=1)).run(30)
+    last = host.store.view(host.clock.monotonic_ns())
+    cells = {metric: last.last(metric, gpu_key(0)) for metric in Gpu.columns}
+    cells |= {
+        Gpu.memory_kind: UNIFIED,
+        Gpu.mem_total_bytes: 127600748 * 1024,
+        Gpu.mem_used_bytes: Absent(State.NOT_APPLICABLE, "no memory of its own"),
+    }
+    host.clock.advance(0.1)
+    now_ns = host.clock.monotonic_ns()
+    row = Gpu.row(gpu_key(0), now_ns, cells)
+    host.store.ingest(Sample("synthetic", Gpu, now_ns, 0, (row,)))
+    async with dashboard(host, WIDE) as stage:
+        screen = await stage.settle()
+        assert "memory shared 121.7 GiB (system memory)" in screen
+        assert "   shared  " in screen
 
 
 async def test_a_click_on_a_finding_opens_it() -> None:

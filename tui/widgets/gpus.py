@@ -193,7 +193,7 @@ def _block(
         tail = _values(gpu) if row == 0 else details[row - 1] if row <= len(details) else []
         out.append(line(width, [*lead, *runs(picture, inks), *tail]))
     if rows > 1:
-        out.append(_marks_line(gpu, reading, width, glyphs))
+        out.append(_marks_line(gpu, reading, width, glyphs, brief=rows == 2))
     for signal in gpu.signals[: (rows - len(out)) // SIGNAL_ROWS]:
         out += _signal(signal, on, width, glyphs)
     return out
@@ -215,8 +215,9 @@ def _signal(signal: Signal, on: Grid, width: int, glyphs: Glyphs) -> list[Line]:
 
 def _lead(gpu: GpuPicture, glyphs: Glyphs, *, kind: bool) -> list[Span]:
     sign, ink = " ", "text"
-    if gpu.trouble:
-        sign, ink = glyphs.severity[Severity.CRIT], "crit"
+    if gpu.trouble and gpu.trouble_ink != "dim":
+        worst = Severity.WARN if gpu.trouble_ink == "warn" else Severity.CRIT
+        sign, ink = glyphs.severity[worst], gpu.trouble_ink
     elif gpu.mark is not None:
         sign, ink = glyphs.severity[gpu.mark.severity], SEVERITY_INKS[gpu.mark.severity]
     mark = _kind(gpu, glyphs) if kind else (" ", "text")
@@ -234,21 +235,23 @@ def _kind(gpu: GpuPicture, glyphs: Glyphs) -> Span:
 
 def _values(gpu: GpuPicture) -> list[Span]:
     if gpu.trouble:
-        return [(f"  {gpu.trouble}", "crit")]
+        return [(f"  {gpu.trouble}", gpu.trouble_ink)]
     return [
-        *_cell(gpu.util_pct, 6, "strong"),
+        *_util(gpu),
         *_pair(gpu.power_w, gpu.power_limit_w, 9),
         *_pair(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz, 11),
-        *_pair(gpu.mem_used_bytes, gpu.mem_total_bytes, 11, GIB),
+        *_memory(gpu, 11),
         *_cell(gpu.temp_c, 4),
     ]
 
 
 def _details(gpu: GpuPicture) -> list[list[Span]]:
     """What else there is to say beside a history of several lines, the most telling first."""
+    lines: list[list[Span]] = [[(f"  {text}", ink)] for text, ink in gpu.notes]
     if gpu.trouble:
-        return []
-    lines: list[list[Span]] = []
+        return lines
+    if gpu.shared_memory:
+        lines.append([(f"  {gpu.shared_memory}", "dim")])
     if gpu.clocks_held:
         lines.append([("  clocks held: ", "dim"), (gpu.clocks_held, "text")])
     if isinstance(gpu.mem_util_pct, (int, float)):
@@ -273,10 +276,33 @@ def _details(gpu: GpuPicture) -> list[list[Span]]:
     return lines
 
 
+def _brief(gpu: GpuPicture) -> list[Span]:
+    """The one line of details that there is room for where a GPU has two lines."""
+    details = _details(gpu)
+    count = len(gpu.processes)
+    if gpu.notes or gpu.clocks_held or not count or gpu.trouble:
+        return details[0] if details else []
+    more = f" +{count - 1}" if count > 1 else ""
+    return [*details[-count], (more, "dim")]
+
+
+def _util(gpu: GpuPicture) -> list[Span]:
+    if gpu.in_mig and not isinstance(gpu.util_pct, (int, float)):
+        return [(f"{'MIG':>6}", "dim")]
+    return _cell(gpu.util_pct, 6, "strong")
+
+
 def _cell(value: Value, width: int, ink: str = "text") -> list[Span]:
     if isinstance(value, (int, float)):
         return [(f"{value:>{width}.0f}", ink)]
     return [(f"{absent_word(value):>{width}}"[-width:], "dim")]
+
+
+def _memory(gpu: GpuPicture, width: int) -> list[Span]:
+    """Memory used and there; a part without its own says so, since the total is the host's."""
+    if gpu.shared_memory and not isinstance(gpu.mem_used_bytes, (int, float)):
+        return [(f"{'shared':>{width}}", "dim")]
+    return _pair(gpu.mem_used_bytes, gpu.mem_total_bytes, width, GIB)
 
 
 def _pair(value: Value, limit: Value, width: int, scale: int = 1) -> list[Span]:
@@ -309,12 +335,16 @@ def _cells_of(moment: Moment, on: Grid, glyphs: Glyphs) -> tuple[int, int]:
     return first, max(first, on.column(moment.end_ns) // samples)
 
 
-def _marks_line(gpu: GpuPicture, reading: Reading, width: int, glyphs: Glyphs) -> Line:
+def _marks_line(
+    gpu: GpuPicture, reading: Reading, width: int, glyphs: Glyphs, *, brief: bool = False
+) -> Line:
     """The signs under a history: one bracket a cycle, one arrow a throttled cell."""
     cells = _history_width(width)
     tail: list[Span] = []
     if gpu.mark is not None:
         tail = [("  ", "text"), (", ".join(gpu.mark.codes), SEVERITY_INKS[gpu.mark.severity])]
+    elif brief:
+        tail = _brief(gpu)
     if not gpu.moments:
         return line(width, [(" " * (LEAD + cells), "text"), *tail])
     on = _grid(reading, cells, glyphs)
@@ -377,9 +407,9 @@ def _short_row(
     on = _grid(reading, cells, glyphs)
     picture = history.area(histories.columns(gpu, on), 1, glyphs)[0]
     values = (
-        [(f"  {gpu.trouble}", "crit")]
+        [(f"  {gpu.trouble}", gpu.trouble_ink)]
         if gpu.trouble
-        else [*_cell(gpu.util_pct, 6, "strong"), *_cell(gpu.power_w, 5), *_cell(gpu.temp_c, 4)]
+        else [*_util(gpu), *_cell(gpu.power_w, 5), *_cell(gpu.temp_c, 4)]
     )
     inks = _cell_inks(gpu.moments, on, cells, glyphs)
     return [*_lead(gpu, glyphs, kind=True), *runs(picture, inks), *values]
