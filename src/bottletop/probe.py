@@ -427,13 +427,17 @@ def stage(name: str) -> Span:
         if not slot[0]:
             slot[0] = None
             return slot[1]  # type: ignore[no-any-return]
-    except (AttributeError, KeyError, TypeError):
+        spare: Slot = _region.spares[slot[_STAGE]].pop()  # type: ignore[union-attr]
+        spare[_TAKE](_local_state.state, _SPARE)
+        spare[0] = None
+        return spare[1]  # type: ignore[no-any-return]
+    except (AttributeError, KeyError, TypeError, IndexError):
         pass
     return _first_or_overlapping(name)
 
 
 def _first_or_overlapping(name: Any) -> Span:
-    """`stage()` for a name that is new to the thread, or whose slot is in use by a pass."""
+    """`stage()` for a name that is new to the thread, or all whose slots are in use by passes."""
     try:
         if callable(name):  # @stage without a name
             of_func = _first_or_overlapping(getattr(name, "__name__", "(unnamed)"))
