@@ -18,7 +18,7 @@ import pynvml
 from bottletop.collectors.base import Unavailable
 from bottletop.collectors.gpu_driver import GpuGone, absence
 from bottletop.collectors.gpu_readings import SLOW_PERIOD_S, believed
-from bottletop.model import NS_PER_S, Absent, Metric, Row, State, Value
+from bottletop.model import NOT_READ, NS_PER_S, Absent, Metric, Row, State, Value
 from bottletop.tables.gpu_activity import GpuActivity
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ OLDEST_NS = 10 * NS_PER_S
 """An older sample is no basis: the mean over a suspend or a pause says nothing of now."""
 FIRST_DRIVERS_KNEW = 97
 """Highest metric of the first drivers with GPM (R525); they may refuse a list with a newer one."""
+MOST_METRICS = 512
+"""Room for as many as any nvml.h so far gives nvmlGpmMetricsGet_t, though few are asked for."""
 
 _MIB = 2**20
 _HEAD = struct.Struct("=IIQQ")
@@ -41,9 +43,12 @@ _HEAD = struct.Struct("=IIQQ")
 _SLOT = struct.Struct("=4xid24x")
 """nvmlGpmMetric_t without its number and its three texts: return code and value.
 
-Read as bytes, as `gpu_fields` does and for the same reason.
+Written and read as bytes: versions of the binding differ in what they declare and in what their
+wrappers take, and attributes of its structures go through Python code.
 """
 _SLOT_IN = struct.Struct("=I36x")
+_VERSION = 1
+"""Of both structs of GPM."""
 
 
 class Counted(NamedTuple):
@@ -78,6 +83,7 @@ _NO_GPM = Absent.unsupported(
     "the driver offers no GPM for this GPU: it needs Hopper or newer, and few vGPU guests have it"
 )
 _ONE_SAMPLE = Absent(State.NOT_READ, "counted between two samples, of which this is the first")
+_INVALID = (pynvml.NVML_ERROR_INVALID_ARGUMENT,)
 _NOT_A_NUMBER = Absent.error("the driver had no number for this interval")
 _GONE = Absent(State.LOST, "the driver no longer knows this GPU instance")
 
@@ -100,7 +106,7 @@ class MetricBatch:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._unsupported: dict[int, Absent] = {}
-        self._get = pynvml.c_nvmlGpmMetricsGet_t()
+        self._get = (ctypes.c_uint64 * ((_HEAD.size + MOST_METRICS * _SLOT.size) // 8))()
         self._bytes = memoryview(self._get).cast("B")
         self._load(number for counted in COUNTED for number in counted.ids)
 
@@ -132,13 +138,8 @@ class MetricBatch:
     def _compute(self, older: ctypes.c_void_p, newer: ctypes.c_void_p) -> int | Absent:
         if not self._ids:
             return Absent.unsupported("the driver supports none of these metrics")
-        version = pynvml.NVML_GPM_METRICS_GET_VERSION
-        _HEAD.pack_into(self._bytes, 0, version, len(self._ids), older.value, newer.value)
-        return self._driver.raw(
-            "nvmlGpmMetricsGet",
-            ctypes.byref(self._get),
-            also=(pynvml.NVML_ERROR_INVALID_ARGUMENT,),
-        )
+        _HEAD.pack_into(self._bytes, 0, _VERSION, len(self._ids), older.value, newer.value)
+        return self._driver.raw("nvmlGpmMetricsGet", self._get, also=_INVALID)
 
     def _value(self, code: int, value: float) -> float | Absent:
         if code == pynvml.NVML_SUCCESS:
@@ -193,7 +194,7 @@ class Meter:
         self._last: tuple[int, tuple[Value, ...]] | None = None
         self._ask_again_ns = 0
         self.gone = False
-        """Whether the driver no longer knows the instance."""
+        """Whether the driver did not know the instance when it was last asked."""
 
     def read(self) -> tuple[int, tuple[Value, ...]]:
         """Stamp and cells of a row of `gpu_activity`. Raises `GpuGone` and `Unavailable`."""
@@ -214,16 +215,18 @@ class Meter:
     def _sample(self) -> tuple[Value, ...] | Absent:
         """Fill the older buffer anew and count from the other one to it."""
         while len(self._buffers) < 2:
-            made = self._driver.call("nvmlGpmSampleAlloc")
-            if isinstance(made, Absent):
-                return made
-            self._buffers.append(ctypes.cast(made, ctypes.c_void_p))
+            buffer = ctypes.c_void_p()
+            made = self._driver.raw("nvmlGpmSampleAlloc", ctypes.byref(buffer))
+            if made != pynvml.NVML_SUCCESS:
+                return made if isinstance(made, Absent) else absence(made)
+            self._buffers.append(buffer)
         older, newer = self._buffers
-        code = self._driver.raw(*self._take, newer)
+        code = self._driver.raw(*self._take, newer, also=_INVALID)
         if isinstance(code, Absent):
             return code
-        if code != pynvml.NVML_SUCCESS:
-            self.gone, self._taken = True, None
+        self.gone = code != pynvml.NVML_SUCCESS
+        if self.gone:
+            self._taken = None
             return _GONE
         before = self._taken
         self._taken = Moment(self._clock.monotonic_ns(), self._clock.wall_ns())
@@ -233,9 +236,7 @@ class Meter:
         answers = self._batch.between(older, newer)
         if isinstance(answers, Absent):
             return answers
-        values = {counted.metric: _column(counted, answers) for counted in COUNTED}
-        values[GpuActivity.interval_s] = (self._taken.mono_ns - before.mono_ns) / NS_PER_S
-        return GpuActivity.row("", 0, values).values
+        return _cells(answers, (self._taken.mono_ns - before.mono_ns) / NS_PER_S)
 
     def close(self) -> None:
         """Free the buffers. Never raises."""
@@ -246,22 +247,30 @@ class Meter:
                 self._driver.raw("nvmlGpmSampleFree", buffer)
 
 
-def _column(counted: Counted, answers: Mapping[int, float | Absent]) -> Value:
-    """The mean of the metrics that have a number, scaled; else why the first of them has none."""
-    if len(counted.ids) == 1:
-        raw = answers[counted.ids[0]]
-        if isinstance(raw, Absent):
-            return raw
-    else:
-        found = [answers[number] for number in counted.ids]
-        numbers = [value for value in found if not isinstance(value, Absent)]
-        if not numbers:
-            return found[0]
-        raw = sum(numbers) / len(numbers)
+def _cells(answers: Mapping[int, float | Absent], interval_s: float) -> tuple[Value, ...]:
+    """A row's cells, quantised; as `GpuActivity.row`, without a dictionary a row."""
+    cells: list[Value] = [NOT_READ] * len(GpuActivity.columns)
+    cells[GpuActivity.interval_s.index] = GpuActivity.interval_s.quantise(interval_s)
+    for counted in COUNTED:
+        metric, ids, _ = counted
+        raw = answers[ids[0]] if len(ids) == 1 else _mean([answers[number] for number in ids])
+        cells[metric.index] = raw if isinstance(raw, Absent) else _value(counted, raw)
+    return tuple(cells)
+
+
+def _mean(found: Sequence[float | Absent]) -> float | Absent:
+    """Of those that are numbers; else why the first is none."""
+    numbers = [value for value in found if not isinstance(value, Absent)]
+    return sum(numbers) / len(numbers) if numbers else found[0]
+
+
+def _value(counted: Counted, raw: float) -> Value:
+    """What is believed of a number, scaled and quantised."""
+    metric = counted.metric
     if raw != raw:
         return _NOT_A_NUMBER
-    value = believed(counted.metric, raw, counted.scale)
-    if counted.metric.unit == "%" and isinstance(value, float):
+    value = metric.quantise(believed(metric, raw, counted.scale))
+    if metric.unit == "%" and isinstance(value, float):
         return min(value, 100.0)  # counters that were not read in the very same moment
     return value
 
@@ -292,11 +301,9 @@ class Activities:
         self._meter, self._instances = None, {}
         self._followed: Sequence[MigDevice] = ()
         self._uncounted: dict[str, Absent] = {}
-
-    @property
-    def outdated(self) -> bool:
-        """Whether an instance has gone since the MIG devices were listed."""
-        return any(meter.gone for _, meter in self._instances.values())
+        self._doubted: set[str] = set()
+        self.outdated = False
+        """Whether, since the MIG devices were listed, one was not to be found."""
 
     def read(self, devices: Sequence[MigDevice]) -> list[Row]:
         """A row for the GPU and each MIG device. Raises `GpuGone` and `Unavailable`."""
@@ -311,7 +318,14 @@ class Activities:
         rows += [self._row(uuid, *meter.read()) for uuid, meter in self._instances.values()]
         for uuid, uncounted in self._uncounted.items():
             rows.append(self._row(uuid, now_ns, _everywhere(uncounted)))
+        self._doubt()
         return rows
+
+    def _doubt(self) -> None:
+        """Ask once for a new listing when an instance is not found, however long it stays so."""
+        gone = {uuid for uuid, meter in self._instances.values() if meter.gone}
+        self.outdated = not gone <= self._doubted
+        self._doubted = gone
 
     def absent_rows(
         self, absent: Absent, now_ns: int, devices: Sequence[MigDevice] = ()
@@ -329,12 +343,14 @@ class Activities:
             return None
         if self._absent is not None and now_ns < self._ask_again_ns:
             return self._absent
-        support = self._driver.call("nvmlGpmQueryDeviceSupport", self._handle)
-        if not isinstance(support, Absent):
-            support = None if support.isSupportedDevice == 1 else _NO_GPM
-        self._absent = support
-        if support is not None:
-            self._ask_again_ns = now_ns + _PAUSES_NS.get(support.state, 0)
+        support = (ctypes.c_uint * 2)(_VERSION, 0)  # nvmlGpmSupport_t: version, and the answer
+        code = self._driver.raw("nvmlGpmQueryDeviceSupport", self._handle, support)
+        if isinstance(code, Absent):
+            self._absent = code
+        else:
+            self._absent = None if support[1] == 1 else _NO_GPM
+        if self._absent is not None:
+            self._ask_again_ns = now_ns + _PAUSES_NS.get(self._absent.state, 0)
         return self._absent
 
     def _follow(self, devices: Sequence[MigDevice]) -> None:
@@ -356,7 +372,7 @@ class Activities:
                 self._uncounted |= dict.fromkeys(uuids, _shared(number, len(uuids)))
                 continue
             kept = before.get(number)
-            if kept is not None and kept[0] == uuids[0] and not kept[1].gone:
+            if kept is not None and kept[0] == uuids[0]:
                 self._instances[number] = before.pop(number)
             else:
                 meter = Meter(self._driver, self._clock, self._handle, number)

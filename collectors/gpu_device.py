@@ -24,7 +24,7 @@ from bottletop.collectors.gpu_readings import (
 )
 from bottletop.collectors.gpu_samples import Kind, SampleBuffer
 from bottletop.collectors.gpu_throughput import LOOKS, PcieLooks
-from bottletop.model import NS_PER_S, Absent, Metric, Row, Value
+from bottletop.model import NOT_READ, NS_PER_S, Absent, Metric, Row, Value
 from bottletop.tables.gpu import (
     NO_ACCESS,
     OK,
@@ -88,6 +88,8 @@ class Device:
         self._part = Part()
         self._slow: dict[Metric, Value] = {}
         self._slow_due_ns = 0
+        self._mig: Value = NOT_READ
+        """MIG mode when it could last be read."""
         self._rare: dict[Metric, Value] = {}
         self._rare_due_ns = 0
         self.health: tuple[Row, list[Row]] | None = None
@@ -191,8 +193,10 @@ class Device:
         self._slow_due_ns = now_ns + (SLOW_PERIOD_S - stagger_s) * NS_PER_S
         mode = self._calls.ask(MIG_MODE)
         mig: Value = mode if isinstance(mode, Absent) else believed(Gpu.mig, mode[0])
-        if self._slow.get(Gpu.mig, mig) != mig:
-            self._forget()
+        if not isinstance(mig, Absent):  # what could not be read has not changed
+            before, self._mig = self._mig, mig
+            if before not in (NOT_READ, mig):
+                self._forget()
         self.facts |= self._columns.static(self.facts)
         return {Gpu.mig: mig, **self._columns.read(SLOW_PERIOD_S)}
 

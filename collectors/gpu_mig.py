@@ -8,6 +8,7 @@ device the GPU itself may answer "no permission" where the MIG device answers.
 
 from __future__ import annotations
 
+import ctypes
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pynvml
@@ -29,6 +30,8 @@ MAX_PLACES = 64
 MIB_PER_GIB = 1024
 
 _NO_INSTANCE = Absent(State.NOT_APPLICABLE, "not on a MIG device")
+_NO_LISTING = Absent.error("the driver failed to list its MIG devices")
+_NO_PLACE = Absent.error("the driver did not tell its instance ids")
 _NO_SHARE = Absent.unsupported("MIG is enabled: the driver counts no utilisation by process")
 
 
@@ -75,18 +78,17 @@ class MigDevices:
         """
         self.due = False
         before = {device.uuid: device for device in self.devices}
-        found = []
-        # Where the mode may not be seen, the devices may.
-        if mode == 1 or (isinstance(mode, Absent) and mode.state is State.DENIED):
-            for place in range(self._count_places()):
-                device = self._device(place, before)
-                if device is not None:
-                    found.append(device)
+        found: tuple[MigDevice, ...] | None = ()
+        # Where the mode cannot be seen, the devices may.
+        unseen = isinstance(mode, Absent) and mode.state is not State.UNSUPPORTED
+        if mode == 1 or unseen:
+            found = self._list(before)
+        if found is None:
+            self._memory = [(_NO_LISTING, _NO_LISTING)] * len(self.devices)
+            return False
+        self.devices = found
         self._memory = [self._memory_of(device.handle) for device in found]
-        changed = [device.uuid for device in found] != list(before)
-        if changed or found != list(self.devices):
-            self.devices = tuple(found)
-        return changed
+        return [device.uuid for device in found] != list(before)
 
     def place(self, processes: GpuProcesses) -> None:
         """Say on which MIG device each process is, and count them by device.
@@ -98,7 +100,10 @@ class MigDevices:
         told = found and all(seen.instance is not None for seen in found.values())
         if told and not isinstance(processes.count, Absent):
             places = [seen.instance for seen in found.values()]
-            self._counts = {device.uuid: places.count(device.place) for device in self.devices}
+            self._counts = {
+                device.uuid: places.count(device.place) if device.place else _NO_PLACE
+                for device in self.devices
+            }
             return
         self._counts = {device.uuid: self._own_list(device, found) for device in self.devices}
         if self.devices and not any(isinstance(n, Absent) for n in self._counts.values()):
@@ -144,19 +149,31 @@ class MigDevices:
 
     # -- single devices -----------------------------------------------------------------------
 
-    def _count_places(self) -> int:
+    def _list(self, before: Mapping[str, MigDevice]) -> tuple[MigDevice, ...] | None:
+        """The devices, None where the driver failed to list them. Those of others are not seen."""
         if self._places is None:
             count = self._driver.call("nvmlDeviceGetMaxMigDeviceCount", self._handle)
             if isinstance(count, Absent):
-                return 0
+                return None if count.state is State.ERROR else ()
             self._places = min(count, MAX_PLACES)
-        return self._places
+        found = []
+        for place in range(self._places):
+            handle = pynvml.c_nvmlDevice_t()
+            code = self._driver.raw(
+                "nvmlDeviceGetMigDeviceHandleByIndex",
+                self._handle,
+                ctypes.c_uint(place),
+                ctypes.byref(handle),
+            )
+            if isinstance(code, Absent) and code.state is State.ERROR:
+                return None
+            device = self._device(handle, before) if code == pynvml.NVML_SUCCESS else None
+            if device is not None:
+                found.append(device)
+        return tuple(found)
 
-    def _device(self, place: int, before: Mapping[str, MigDevice]) -> MigDevice | None:
-        """The device in one place; None if the place is empty or the device just went."""
-        handle = self._driver.call("nvmlDeviceGetMigDeviceHandleByIndex", self._handle, place)
-        if isinstance(handle, Absent):
-            return None
+    def _device(self, handle: object, before: Mapping[str, MigDevice]) -> MigDevice | None:
+        """The device of a handle; None if it has just gone."""
         uuid = self._driver.call("nvmlDeviceGetUUID", handle)
         if isinstance(uuid, Absent):
             return None

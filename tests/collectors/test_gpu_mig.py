@@ -227,10 +227,17 @@ def test_the_profile_is_made_from_the_attributes_where_the_name_does_not_tell(
           fail nvmlDeviceGetName/2/0 unknown
           fail nvmlDeviceGetName/5/0 unknown
           fail nvmlDeviceGetAttributes_v2/5/0 no-permission
+          fail nvmlDeviceGetGpuInstanceId/5/0 no-permission
+          process 101 64 0 instance 5 0
+          process 102 64 0 instance 2 0
         """
     )
     host.open()
     read = host.tick()
+    assert isinstance(read.value(GpuInstance.processes, mig(3)), Absent)
+    assert isinstance(read.value(GpuProcess.instance, f"{ONE}/101"), Absent)
+    assert read.absent(GpuActivity.sm_pct, mig(3)).state is State.DENIED
+    assert read.number(GpuInstance.processes, mig(2)) == 1
     assert read.value(GpuInstance.profile, mig(1)) == "1g.10gb"
     assert read.value(GpuInstance.profile, mig(2)) == "3g.40gb"
     assert read.absent(GpuInstance.profile, mig(3)).state is State.DENIED
@@ -312,6 +319,57 @@ def test_an_instance_that_went_is_noticed_by_its_samples_not_at_the_next_listing
     assert reads[6].absent(GpuActivity.sm_pct, mig(1)).state is State.LOST
     assert listed(reads[7]) == [mig(2)]
     assert [row.key for row in reads[7].rows(GpuActivity)] == [ONE, mig(2)]
+
+
+def test_an_instance_that_is_never_found_costs_one_listing_not_one_a_tick(
+    gpu_host: MakeHost,
+) -> None:
+    host = gpu_host(
+        """
+        gpu
+          mig 1
+          gpm_instance 1 sm 20
+          mig_device 1 0 1g.10gb 9728 16 1
+          fail nvmlGpmMigSampleGet invalid-argument 2.5 8.5
+        """
+    )
+    host.open()
+    reads = host.ticks(12)
+    assert [i + 1 for i, read in enumerate(reads) if listed(read) is not None] == [1, 4, 9]
+    assert reads[5].absent(GpuActivity.sm_pct, mig(1)).state is State.LOST
+    assert reads[-1].number(GpuActivity.sm_pct, mig(1)) == 20
+
+
+def test_a_mode_that_cannot_be_read_for_a_while_is_no_other_mode(gpu_host: MakeHost) -> None:
+    host = gpu_host(SLICED.replace("mig 1", "mig 1\n  fail nvmlDeviceGetMigMode timeout 4.5 12", 1))
+    host.open()
+    reads = host.ticks(20)
+    assert {tuple(keys) for keys in map(listed, reads) if keys is not None} == {(mig(1), mig(2))}
+    assert reads[6].absent(Gpu.mig, ONE).state is State.ERROR
+    assert [read.number(GpuActivity.sm_pct, mig(1)) for read in reads[1:]] == [80] * 19
+    assert calls(host, "nvmlGpmSampleAlloc") == 8
+
+
+@pytest.mark.parametrize("call", ["MaxMigDeviceCount", "MigDeviceHandleByIndex"])
+def test_a_listing_that_fails_makes_no_device_go(gpu_host: MakeHost, call: str) -> None:
+    host = gpu_host(
+        f"""
+        gpu
+          mig step 0 1 20 0 30 1
+          gpm_instance 1 sm 20
+          mig_device 1 0 1g.10gb 9728 16 1
+          fail nvmlDeviceGet{call} timeout 4.5 7
+          fail nvmlDeviceGet{call} timeout 29.5 32
+        """
+    )
+    host.open()
+    reads = host.ticks(10)
+    assert {tuple(keys) for keys in map(listed, reads) if keys is not None} == {(mig(1),)}
+    if call == "MigDeviceHandleByIndex":
+        assert reads[5].absent(GpuInstance.mem_used_bytes, mig(1)).state is State.ERROR
+    assert reads[6].number(GpuActivity.sm_pct, mig(1)) == 20
+    reads = host.ticks(35)
+    assert listed(next(read for read in reversed(reads) if listed(read) is not None)) == [mig(1)]
 
 
 def test_mig_devices_of_a_lost_gpu_are_gone_and_come_back_with_it(gpu_host: MakeHost) -> None:
