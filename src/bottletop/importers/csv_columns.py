@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bottletop.importers.smi_words import LIMITERS, pci_id
-from bottletop.importers.stamps import wall_s
 from bottletop.importers.values import cell, missing
 from bottletop.model import NOT_READ, Absent
 from bottletop.tables import Gpu, GpuHealth, GpuProcess
@@ -52,7 +51,7 @@ RECOVERY = {
 """Words of nvidia-smi for NVML field 230, as numbers of `RECOVERY_ACTION`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Column:
     """One query name."""
 
@@ -75,20 +74,18 @@ class Column:
             return absent if absent is not None else pci_id(text) or clean(text, 80) or NOT_READ
         return cell(self.metric, text, unit or self.unit) if self.metric is not None else NOT_READ
 
-    def fits(self, text: str, unit: str) -> bool:
-        """Whether the cell is of the kind that this column holds."""
+    def fits(self, text: str) -> bool:
+        """Whether the cell is of the kind that a column other than a value holds."""
         if self.bit:
             return text.lower() in ("active", "not active")
         match self.role:
-            case Role.TIME:
-                return wall_s(text) is not None
             case Role.INDEX | Role.PID:
                 return text.isdecimal()
             case Role.PCI:
                 return bool(pci_id(text))
             case Role.UUID:
                 return text.startswith(("GPU-", "MIG-"))
-        return not isinstance(self.value(text, unit), Absent)
+        return True
 
 
 def _strange(text: str) -> Absent:

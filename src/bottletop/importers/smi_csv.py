@@ -16,7 +16,7 @@ from bottletop.importers.csv_columns import COLUMNS, NAMES, Column, Role
 from bottletop.importers.csv_guess import guess_columns
 from bottletop.importers.moments import Moments
 from bottletop.importers.values import missing
-from bottletop.model import NOT_READ
+from bottletop.model import NOT_READ, Absent
 from bottletop.tables import Gpu, GpuProcess
 from bottletop.text import clean
 
@@ -24,11 +24,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from bottletop.importers.base import Material, Options
-    from bottletop.model import Metric, Value
+    from bottletop.model import Metric, Table, Value
 
 DEFAULT_EVERY_S = 1.0
 _HEADER = re.compile(r"\s*([A-Za-z_][\w.]*)\s*(?:\[([^\]]*)\])?\s*")
 _COMMAND = re.compile(r"--query-(gpu|compute-apps|accounted-apps)[= ]([\w.,]+)")
+MAX_KNOWN = 50_000
+_TELLING = frozenset({Role.INDEX, Role.PID, Role.PCI, Role.UUID})
+"""Parts of a row by which it is known for one."""
+_IDENTITY = (Role.UUID, Role.PCI, Role.INDEX, Role.NAME)
 _OWN_NAMES = frozenset({"pstate", "used_gpu_memory", "used_memory", "gpu_uuid", "gpu_bus_id"})
 """Query names without a dot that other tables do not use either."""
 
@@ -39,11 +43,16 @@ class Header(NamedTuple):
     columns: tuple[Column | None, ...]
     units: tuple[str, ...]
     names: tuple[str, ...]
+    apps: bool
+    """The rows are processes."""
 
-    @property
-    def apps(self) -> bool:
-        """Whether the rows are processes."""
-        return any(column is not None and column.role is Role.PID for column in self.columns)
+
+class _Row(NamedTuple):
+    """The cells of one line, sorted."""
+
+    parts: dict[Role, str]
+    values: dict[Metric, Value]
+    flags: dict[int, bool]
 
 
 def split(line: str) -> list[str]:
@@ -78,7 +87,12 @@ def named(names: Sequence[str], units: Sequence[str] = ()) -> Header | None:
         unit or (column.unit if column is not None else "")
         for unit, column in zip(units or [""] * len(names), known, strict=True)
     ]
-    return Header(tuple(known), tuple(asked), tuple(clean(name, 60) for name in names))
+    return _header(known, asked, [clean(name, 60) for name in names])
+
+
+def _header(columns: Sequence[Column | None], units: Sequence[str], names: Sequence[str]) -> Header:
+    apps = any(column is not None and column.role is Role.PID for column in columns)
+    return Header(tuple(columns), tuple(units), tuple(names), apps)
 
 
 class SmiCsv:
@@ -119,6 +133,8 @@ class _Reader:
         self.apps = False
         self.header: Header | None = None
         self.moments = Moments(options.every_s or DEFAULT_EVERY_S)
+        self._read: dict[tuple[Column, str, str], Value] = {}
+        self._ids: dict[tuple[str, ...], GpuId] = {}
 
     def run(self) -> None:
         self.header = self._first_header()
@@ -129,6 +145,13 @@ class _Reader:
                 self.doubts.add("rows beyond what is read of one file")
                 return
             self._line(line)
+
+    def _may_be_header(self, line: str) -> bool:
+        """Rows are many: after the first header only lines that begin with a name are tried."""
+        if self.header is None:
+            return True
+        name = line.partition(",")[0].partition("[")[0].strip().lower()
+        return name in COLUMNS or name in NAMES
 
     def _first_header(self) -> Header | None:
         """The header where the file begins with rows: what was asked for, said or echoed."""
@@ -149,11 +172,11 @@ class _Reader:
         shown = ", ".join(name or "?" for name in guessed)
         self.notes.append(f"no header: columns taken for {shown}; --columns says them")
         known = [COLUMNS.get(name) for name in guessed]
-        units = tuple(column.unit if column else "" for column in known)
-        return Header(tuple(known), units, tuple(name or "?" for name in guessed))
+        units = [column.unit if column else "" for column in known]
+        return _header(known, units, [name or "?" for name in guessed])
 
     def _line(self, line: str) -> None:
-        found = header_of(line)
+        found = header_of(line) if self._may_be_header(line) else None
         if found is not None:
             self.header = found
             for name, column in zip(found.names, found.columns, strict=True):
@@ -170,10 +193,11 @@ class _Reader:
             return
         if len(cells) > len(header.columns):
             cells = self._rejoined(cells, header)
-        if len(cells) != len(header.columns) or not self._plausible(cells, header):
+        row = self._sorted(cells, header) if len(cells) == len(header.columns) else None
+        if row is None:
             self.doubts.add("line that is no row", line)
-            return
-        self._row(cells, header)
+        else:
+            self._row(row, cells, header)
 
     @staticmethod
     def _rejoined(cells: list[str], header: Header) -> list[str]:
@@ -186,34 +210,42 @@ class _Reader:
         surplus = len(cells) - len(header.columns)
         return [*cells[:at], ",".join(cells[at : at + surplus + 1]), *cells[at + surplus + 1 :]]
 
-    @staticmethod
-    def _plausible(cells: Sequence[str], header: Header) -> bool:
-        """Whether half of the cells are what their columns ask for: not a sentence with commas."""
-        good = asked = 0
-        for text, column, unit in zip(cells, header.columns, header.units, strict=True):
-            if column is None or (column.metric is None and column.role is Role.VALUE):
-                continue
-            if column.role in (Role.NAME, Role.PROCESS_NAME):
-                continue
-            asked += 1
-            good += missing(text) is not None or column.fits(text, unit)
-        return good * 2 >= asked
+    def _value(self, column: Column, text: str, unit: str) -> Value:
+        """The value of a cell; logs repeat themselves, so that most have been read before."""
+        known = self._read.get((column, text, unit))
+        if known is None:
+            if len(self._read) > MAX_KNOWN:
+                self._read.clear()
+            known = self._read[column, text, unit] = column.value(text, unit)
+        return known
 
-    def _row(self, cells: Sequence[str], header: Header) -> None:
-        self.apps = header.apps
-        parts: dict[Role, str] = {}
-        values: dict[Metric, Value] = {}
-        flags: dict[int, bool] = {}
+    def _sorted(self, cells: Sequence[str], header: Header) -> _Row | None:
+        """The cells by what they are; None unless half of them are what their columns ask for: a
+        sentence with as many commas is no row."""
+        row = _Row({}, {}, {})
+        good = asked = 0
         for text, column, unit in zip(cells, header.columns, header.units, strict=True):
             if column is None:
                 continue
             if column.role is not Role.VALUE:
-                parts.setdefault(column.role, text)
+                row.parts.setdefault(column.role, text)
             if column.bit:
                 if missing(text) is None:
-                    flags[column.bit] = text.lower() == "active"
-            elif column.metric is not None and column.metric not in values:
-                values[column.metric] = column.value(text, unit)
+                    row.flags[column.bit] = text.lower() == "active"
+            elif column.metric is not None and column.metric not in row.values:
+                value = row.values[column.metric] = self._value(column, text, unit)
+                if column.role is Role.VALUE:
+                    asked += 1
+                    good += not isinstance(value, Absent) or missing(text) is not None
+                    continue
+            if column.role in _TELLING or column.bit:
+                asked += 1
+                good += missing(text) is not None or column.fits(text)
+        return row if good * 2 >= asked else None
+
+    def _row(self, row: _Row, cells: Sequence[str], header: Header) -> None:
+        self.apps = header.apps
+        parts, values, flags = row
         gpu = self._gpu(parts)
         key = parts.get(Role.PID, "") if header.apps else ""
         t_s, place = self.moments.at(parts.get(Role.TIME, ""), (gpu, key))
@@ -230,13 +262,19 @@ class _Reader:
         self.facts.extend(column_facts(values, t_s, gpu))
 
     def _gpu(self, parts: dict[Role, str]) -> GpuId:
-        index = parts.get(Role.INDEX, "")
-        return GpuId(
-            uuid=clean(parts.get(Role.UUID, ""), 64),
-            pci=smi_words.pci_id(parts.get(Role.PCI, "")),
-            index=int(index) if index.isdecimal() and len(index) < 5 else None,
-            name=clean(parts.get(Role.NAME, ""), 80),
-        )
+        told = tuple(parts.get(role, "") for role in _IDENTITY)
+        known = self._ids.get(told)
+        if known is None:
+            uuid, pci, index, name = told
+            known = GpuId(
+                uuid=clean(uuid, 64),
+                pci=smi_words.pci_id(pci),
+                index=int(index) if index.isdecimal() and len(index) < 5 else None,
+                name=clean(name, 80),
+            )
+            if len(self._ids) < MAX_KNOWN:
+                self._ids[told] = known
+        return known
 
     def _process(
         self, t_s: float, gpu: GpuId, parts: dict[Role, str], values: dict[Metric, Value]
@@ -253,7 +291,7 @@ class _Reader:
 
 def column_facts(values: dict[Metric, Value], t_s: float, gpu: GpuId) -> Iterable[Fact]:
     """Take what belongs to other tables out of a GPU's row, as rows of their own."""
-    others: dict[type, dict[Metric, Value]] = {}
+    others: dict[type[Table], dict[Metric, Value]] = {}
     for metric in [metric for metric in values if metric.table is not Gpu]:
         others.setdefault(metric.table, {})[metric] = values.pop(metric)
     for table, own in others.items():

@@ -71,7 +71,7 @@ def pci_id(raw: str) -> str:
 
 def failed_gpu(line: str, t_s: float) -> Fact | None:
     """The GPU that a line of complaint is about, as lost or in need of a reset; None of others."""
-    match = _HANDLE.search(line)
+    match = _HANDLE.search(line) if "nable to determine" in line else None
     if match is None or not (match["pci"] or match["index"]):
         return None
     words = match["why"].lower()
@@ -97,10 +97,12 @@ def is_complaint(line: str) -> bool:
 
 def health_of(cells: Iterable[str]) -> int:
     """The health that the words in a GPU's cells give away."""
-    words = {cell.strip().strip("[]").lower() for cell in cells}
-    if LOST_WORDS in words:
-        return LOST
-    return RESET_REQUIRED if RESET_WORDS in words else OK
+    for cell in cells:
+        if "GPU" in cell:
+            words = cell.strip().strip("[]").lower()
+            if words in (LOST_WORDS, RESET_WORDS):
+                return LOST if words == LOST_WORDS else RESET_REQUIRED
+    return OK
 
 
 def reasons(flags: dict[int, bool]) -> dict[Metric, Value]:
