@@ -4,7 +4,9 @@
 
 Cost of a span: the fastest of many short loops, an empty loop taken off, under every CPython that
 is found; and the median of single spans with a millisecond of other work before each, which finds
-the caches as that work and the neighbours on the host left them.
+the caches as that work and the neighbours on the host left them. Tasks: alone in their stage, and
+fifty in it at the same time. Beside each: what a million additions took at the same time, since a
+span costs more where everything does.
 
 Effect: each pair is one new process that does the same fixed work twice, in turns of one request
 (some 7 ms of work in two nested stages): with the probe on and its stages collected once a second,
@@ -72,9 +74,23 @@ def empty(n):
 async def tasks(n):
     for _ in range(n):
         with stage("task"): pass
+async def in_turns(n, stage):
+    for _ in range(n):
+        with stage("turn"): await asyncio.sleep(0)
+async def fifty(stage):
+    await asyncio.gather(*[in_turns(20, stage) for _ in range(50)])
+class Nothing:
+    def __enter__(self): pass
+    def __exit__(self, *how): pass
+def million():
+    s = 0
+    for _ in range(1000000): s += 1
 N = 2000
 best = {}
+nothing = Nothing()
 for turn in range(int(sys.argv[1])):
+    if turn % 10 == 0:
+        best["million"] = min(timeit.timeit(million, number=1), best.get("million", 1e9))
     for f in (empty, spans, nested, calls, plain_calls):
         took = timeit.timeit(lambda: f(N), number=1) / N * 1e9
         best[f.__name__] = min(took, best.get(f.__name__, took))
@@ -82,6 +98,9 @@ loop = asyncio.new_event_loop()
 for turn in range(int(sys.argv[1])):
     took = timeit.timeit(lambda: loop.run_until_complete(tasks(N)), number=1) / N * 1e9
     best["task"] = min(took, best.get("task", took))
+    for name, one in (("fifty", stage), ("fifty_plain", lambda name: nothing)):
+        took = timeit.timeit(lambda: loop.run_until_complete(fifty(one)), number=1) / 1000 * 1e9
+        best[name] = min(took, best.get(name, took))
 loop.close()
 def grind(n):
     x = 0
@@ -100,6 +119,8 @@ print(json.dumps({
     "nested_pair": best["nested"] - best["empty"],
     "decorated_call": best["calls"] - best["plain_calls"],
     "span_in_task": best["task"] - best["empty"],
+    "span_in_one_of_50_tasks": best["fifty"] - best["fifty_plain"],
+    "million_additions": best["million"] * 1e9,
 }))
 """
 
@@ -158,6 +179,7 @@ def span_costs(python: Interpreter, turns: int) -> dict[str, float]:
         **{f"{name}_ns": value for name, value in on.items()},
         "disabled_span_ns": off["span"],
         "disabled_decorated_call_ns": off["decorated_call"],
+        "disabled_million_additions_ns": off["million_additions"],
         "import_ms": min(imports) * 1000,
     }
 
@@ -307,10 +329,15 @@ def main() -> int:
     for python in () if options.no_spans else INTERPRETERS:
         costs = found[f"python {python}"] = span_costs(python, options.turns)
         print(
-            f"Python {python!s:4}  span {costs['span_ns']:5.0f} ns, among other work "
-            f"{costs['span_among_work_ns']:5.0f} ns  in a task "
-            f"{costs['span_in_task_ns']:5.0f} ns  nested pair {costs['nested_pair_ns']:5.0f} ns  "
-            f"decorator {costs['decorated_call_ns']:5.0f} ns  off {costs['disabled_span_ns']:4.0f} "
+            f"Python {python!s:4}  "
+            f"a million additions {costs['million_additions_ns'] / 1e6:3.0f} ms  "
+            f"span {costs['span_ns']:5.0f} ns, among other work "
+            f"{costs['span_among_work_ns']:5.0f} ns  in a task {costs['span_in_task_ns']:5.0f} ns, "
+            f"one of 50 {costs['span_in_one_of_50_tasks_ns']:5.0f} ns  "
+            f"nested pair {costs['nested_pair_ns']:5.0f} ns  "
+            f"decorator {costs['decorated_call_ns']:5.0f} ns  off (additions "
+            f"{costs['disabled_million_additions_ns'] / 1e6:3.0f} ms) "
+            f"{costs['disabled_span_ns']:4.0f} "
             f"ns, decorator {costs['disabled_decorated_call_ns']:3.0f} ns  import "
             f"{costs['import_ms']:.1f} ms",
             flush=True,
