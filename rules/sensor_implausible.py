@@ -106,7 +106,7 @@ class SensorImplausible(Rule):
         if not isinstance(value, Absent) or value.state not in BROKEN:
             return ""
         if value.state is State.IMPLAUSIBLE:
-            return f"reads {value.raw}" if value.raw is not None else "not possible"
+            return "not possible"  # the number itself, such as 4294967295, would be taken for real
         return value.reason[:MOST_REASON] or "error"
 
     @staticmethod

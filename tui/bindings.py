@@ -51,12 +51,15 @@ APP: tuple[Binding, ...] = (
 REPLAY_ACTIONS = frozenset({"seek", "step", "finding", "goto", "speed", "ends"})
 LIVE_ACTIONS = frozenset({"pause", "record", "attach", "log"})
 
+NEXT_GPU = key("i", "other_gpu(1)", "Next", "The next GPU.", id="gpu.next")
+PREVIOUS_GPU = key("I", "other_gpu(-1)", "Previous", "The GPU before.", id="gpu.previous")
 ZOOM = key("z", "zoom", "Zoom", "Length of the histories: 60 s, 30 s, 5 min, 1 h.", id="zoom")
 
 OVERVIEW: tuple[Binding, ...] = (
     key("up,k", "cursor(-1)", "Up", "Select the finding above.", id="findings.up"),
     key("down,j", "cursor(1)", "Down", "Select the finding below.", id="findings.down"),
     key("enter", "explain", "Explain", "Explain the selected finding.", id="findings.explain"),
+    key("i", "gpu", "GPU", "All that is known of one GPU.", id="gpu.open"),
     key("1", "solo('gpus')", "GPUs", "GPUs alone.", id="panel.gpus"),
     key("2", "solo('stages')", "Stages", "Stages alone.", id="panel.stages"),
     key("3", "solo('cores')", "Cores", "Cores alone.", id="panel.cores"),
@@ -81,6 +84,7 @@ LIVE_HINTS = (
     Hint("a", "attach", "app.attach", 2),
     Hint("p", "pause", "app.pause", 3),
     Hint("R", "record", "app.record", 2),
+    Hint("i", "GPU", "screen.gpu", 5),
     Hint("1-6", "panels", "screen.solo('gpus')", 4),
     Hint("z", "zoom", "screen.zoom", 6),
     Hint("l", "output", "app.log", 5),
@@ -104,6 +108,14 @@ REPLAY_HINTS = (
 DETAIL_HINTS = (
     Hint("Esc", "back", "screen.dismiss", 0),
     Hint("↑ ↓", "scroll", "screen.scroll(1)", 1),
+    Hint("z", "zoom", "screen.zoom", 3),
+    Hint("?", "help", "app.help", 2),
+    Hint("q", "quit", "app.quit", 0),
+)
+GPU_HINTS = (
+    Hint("Esc", "back", "screen.dismiss", 0),
+    Hint("↑ ↓", "scroll", "screen.scroll(1)", 1),
+    Hint("i I", "other GPU", "screen.other_gpu(1)", 1),
     Hint("z", "zoom", "screen.zoom", 3),
     Hint("?", "help", "app.help", 2),
     Hint("q", "quit", "app.quit", 0),

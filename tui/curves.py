@@ -43,12 +43,20 @@ def known_metric(metric_id: str) -> Metric | None:
         return None
 
 
+def column_words(column: Metric) -> str:
+    """A column's name without its unit: "sm clock"."""
+    return " ".join(_without_unit(column.name))
+
+
+def _without_unit(column: str) -> list[str]:
+    words = column.removesuffix("_per_s").split("_")
+    return words[:-1] if len(words) > 1 and words[-1] in _UNIT_SUFFIXES else words
+
+
 def metric_words(metric_id: str) -> str:
     """`gpu.util_pct` as words: "gpu util"."""
     table, _, column = metric_id.partition(".")
-    words = column.split("_")
-    if len(words) > 1 and words[-1] in _UNIT_SUFFIXES:
-        words = words[:-1]
+    words = _without_unit(column)
     of = [word for word in table.split("_") if word not in (*words, "sample")]
     return " ".join([*of, *words])
 

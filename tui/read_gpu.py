@@ -31,6 +31,8 @@ RAW_S = 300
 BUFFER_HOLD_S = 0.6
 """A driver sample stands for at most this long before its stamp: windows are 1/6 s to 1/2 s."""
 TICK_HOLD_S = 1.6
+UTIL_S = 2.0
+"""The utilisation that is shown as a number is the mean of so many seconds."""
 HOTTEST_C = 100.0
 """End of the temperature scale: no part names a limit that could be read everywhere."""
 _SLACK_S = 3
@@ -149,7 +151,7 @@ def _gpu(
         trouble=_trouble(view, key),
         trouble_ink=_TROUBLE_INKS.get(view.last(Gpu.health, key), "crit"),
         in_mig=view.last(Gpu.mig, key) == 1,
-        util_pct=view.last(Gpu.util_pct, key),
+        util_pct=_util(view, key),
         power_w=view.last(Gpu.power_w, key),
         power_limit_w=view.last(Gpu.power_limit_w, key),
         sm_clock_mhz=view.last(Gpu.sm_clock_mhz, key),
@@ -228,6 +230,17 @@ def _trouble(view: View, key: str) -> str:
         age_s = view.age_s(Gpu, key)
         return "lost" if util.state is State.LOST else f"no reading for {age_s:.0f} s"
     return ""
+
+
+def _util(view: View, key: str) -> Value:
+    """Busy share of the last two seconds from the driver's own samples; its snapshot where the
+    buffer has run dry. A snapshot alone sees one window of 1/6 s and can miss all the work."""
+    snapshot = view.last(Gpu.util_pct, key)
+    window_s = number(view.last(Gpu.sample_interval_s, key))
+    values = [v for v in view.series(GpuUtilSample.util_pct, key, UTIL_S).values if v == v]
+    if not values or window_s is None or len(values) * window_s < 0.6 * UTIL_S:
+        return snapshot
+    return sum(values) / len(values)
 
 
 def _held(reasons: Value) -> str:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from bottletop.model import Finding
     from bottletop.snapshot import Feed, Playback, RecordingStatus
     from bottletop.tui.glyphs import Glyphs
+    from bottletop.tui.read_gpu import GpuPicture
 
 SAY_S = 5.0
 """How long a message stays over the keys."""
@@ -247,6 +248,14 @@ class BottletopApp(App[int]):
 
         if self.pump.snapshot is not None:
             self.push_screen(FindingScreen(self.glyphs, finding, self.pump.snapshot))
+
+    def open_gpu(self, gpu: GpuPicture) -> None:
+        """Open the screen of one GPU."""
+        from bottletop.tui.screens.gpu import GpuScreen
+
+        reading, snapshot = self.pump.reading, self.pump.snapshot
+        if reading is not None and snapshot is not None:
+            self.push_screen(GpuScreen(self.glyphs, gpu.key, reading, snapshot))
 
     def action_log(self) -> None:
         if not self.overview.toggle_log():

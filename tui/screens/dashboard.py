@@ -130,6 +130,7 @@ class Overview(Screen[None]):
         self._place()
 
     def on_screen_resume(self) -> None:
+        self.shell.pump.look_at(LOOKED_AT.get(self._solo, frozenset()))
         reading = self.shell.pump.reading
         if reading is not None:
             self.show(reading)
@@ -165,13 +166,26 @@ class Overview(Screen[None]):
         self.shell.explain(message.finding)
 
     def on_click(self, event: Click) -> None:
-        """A click on a marked GPU opens its worst finding."""
+        """A click on a marked GPU opens its worst finding, on another what is known of it."""
         if event.widget is not self.gpus:
             return
         gpu = self.gpus.gpu_at(event.y)
         finding = self._finding_of(gpu.key) if gpu is not None else None
         if finding is not None:
             self.shell.explain(finding)
+        elif gpu is not None:
+            self.shell.open_gpu(gpu)
+
+    def action_gpu(self) -> None:
+        """Open the GPU that is most worth a look."""
+        from bottletop.tui.screens.gpu import first_gpu
+
+        reading = self.shell.pump.reading
+        gpu = first_gpu(reading.gpus) if reading is not None else None
+        if gpu is None:
+            self.shell.say("no GPU to show")
+        else:
+            self.shell.open_gpu(gpu)
 
     def _finding_of(self, key: str) -> Finding | None:
         reading = self.shell.pump.reading

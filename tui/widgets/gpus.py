@@ -281,7 +281,8 @@ def _brief(gpu: GpuPicture) -> list[Span]:
     details = _details(gpu)
     count = len(gpu.processes)
     if gpu.notes or gpu.clocks_held or not count or gpu.trouble:
-        return details[0] if details else []
+        more = f" +{len(gpu.notes) - 1}" if len(gpu.notes) > 1 else ""
+        return [*details[0], (more, "dim")] if details else []
     more = f" +{count - 1}" if count > 1 else ""
     return [*details[-count], (more, "dim")]
 
