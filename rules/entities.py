@@ -43,7 +43,8 @@ def gpu_place(view: View, key: str) -> str:
         return name
     # NVML writes eight digits of domain, everything else on a Linux host writes four.
     head, _, rest = address.partition(":")
-    return f"{name} ({head[-4:]}:{rest})"
+    short = f"{head[-4:]}:{rest}"
+    return f"GPU {short}" if name == address else f"{name} ({short})"
 
 
 def gpu_names(view: View, keys: Iterable[str]) -> str:
@@ -104,8 +105,10 @@ def filled(view: View, table: type[Table] | None, key: str, text: str) -> str:
             text = text.replace("PID", roots[0].partition("@")[0])
     if table is Gpu:
         index = view.last(Gpu.index, key)
-        if isinstance(index, (int, float)):
-            text = text.replace("-i GPU", f"-i {index:.0f}")
+        named = f"{index:.0f}" if isinstance(index, (int, float)) else ""
+        named = named or view.text(Gpu.pci_bus_id, key)  # nvidia-smi takes an address as well
+        if named:
+            text = text.replace("-i GPU", f"-i {named}")
     elif table is Disk:
         text = text.replace("DEVICE", key)
     return text

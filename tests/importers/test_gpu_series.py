@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from importlab import facts, query, read, state, values
 
 from bottletop.importers import NotImportable
 from bottletop.importers.gpu_series import GpuSeries
-from bottletop.importers.series_columns import column_of
+from bottletop.importers.series_columns import ACCEPTED, RATES, column_of
 from bottletop.model import Metric, State
 from bottletop.tables import Gpu, GpuHealth
 
@@ -43,6 +46,12 @@ def test_names_that_people_use(name: str, metric: Metric) -> None:
     column = column_of(name)
     assert column is not None
     assert column.metric is metric
+
+
+def test_the_page_lists_every_name() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "importing.md").read_text()
+    listed = set(re.findall(r"\w+", page))
+    assert listed.issuperset([*ACCEPTED, *RATES])
 
 
 @pytest.mark.parametrize("name", ["loss", "tok_s", "mem", "throughput", "", "%", "gpu clock price"])

@@ -69,7 +69,8 @@ def test_a_snapshot_judges_states_and_says_what_needs_time() -> None:
     why = {entry.code: entry.missing for entry in found.judgement.unknown}
     assert "needs 10 s of readings" in why["gpu-idle-no-demand"]
     assert "thermal-throttle" in why
-    assert found.judgement.verdict.state is VerdictState.CANNOT_TELL
+    well = watch(read((DATA / "smi-q-390.txt").read_text()))
+    assert well.judgement.verdict.state is VerdictState.CANNOT_TELL
 
 
 def test_heat_without_a_known_maximum_is_said_and_its_cost_left_open() -> None:
@@ -104,6 +105,16 @@ def test_a_lowered_limit_that_is_not_even_reached_is_not_the_cause() -> None:
     header = "t,util,power,limit,power_limit_default,sm_mhz,sm_max_mhz,sw_power_cap"
     found = watch(read(query(rows, header + ",sw_thermal,hw_thermal")))
     assert codes(found) == {"power-cap-below-limit"}
+
+
+def test_processes_alone_show_who_shares_a_gpu() -> None:
+    head = "# gpu  pid  type  sm  command\n# Idx  #  C/G  %  name\n"
+    rows = " 0  11  C  54  serve\n 0  12  C  40  train\n 1  13  C  90  other\n"
+    found = watch(read(head + rows * 40))
+    (finding,) = [f for f in found.judgement.findings if f.code == "gpu-contended"]
+    assert finding.scope == "GPU 0"
+    assert "serve (pid 11)" in finding.text
+    assert "sum over its processes" in " ".join(found.notes)
 
 
 def test_a_gap_in_the_log_ends_nothing_and_invents_nothing() -> None:

@@ -8,13 +8,13 @@ clocks, names) is carried from the file that has it into the rows of the others;
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from bottletop.importers import stamps
 from bottletop.importers.base import Fact, GpuId, NotImportable
 from bottletop.model import NOT_READ, NS_PER_S, Absent, Kind, Row, Sample, State
-from bottletop.tables import Gpu
+from bottletop.tables import Gpu, GpuProcess
 from bottletop.tables.gpu import LOST, NO_ACCESS, UNIFIED
 
 if TYPE_CHECKING:
@@ -122,6 +122,10 @@ def join(readings: Sequence[Reading]) -> Joined:
     facts = [fact for reading in readings for fact in reading.facts]
     if not facts:
         raise NotImportable("no reading in any of the files")
+    notes = _notes(readings, [r for r in readings if r.dated and r.facts])
+    if not any(fact.table is Gpu for fact in facts):
+        readings = [*readings, *map(_gpus_of_processes, readings)]
+        notes = (*notes, "utilisation of a GPU is the sum over its processes")
     names = Names(list({fact.gpu for fact in facts if fact.gpu is not None}))
     dated = [reading for reading in readings if reading.dated and reading.facts]
     origin_s = min((fact.t_s for reading in dated for fact in reading.facts), default=0.0)
@@ -134,8 +138,20 @@ def join(readings: Sequence[Reading]) -> Joined:
         timeline.periods(),
         round(origin_s * NS_PER_S) if dated else 0,
         max(sample.t_ns for sample in samples),
-        _notes(readings, dated),
+        notes,
     )
+
+
+def _gpus_of_processes(reading: Reading) -> Reading:
+    """GPUs that only their processes speak of (pmon): as busy as these together, at most fully."""
+    busy: dict[tuple[float, GpuId], float] = {}
+    for fact in reading.facts:
+        share = fact.values.get(GpuProcess.sm_util_pct)
+        if fact.table is GpuProcess and fact.gpu is not None and isinstance(share, (int, float)):
+            at = (fact.t_s, fact.gpu)
+            busy[at] = min(100.0, busy.get(at, 0.0) + share)
+    facts = [Fact(Gpu, t_s, {Gpu.util_pct: util}, gpu) for (t_s, gpu), util in busy.items()]
+    return replace(reading, facts=facts)
 
 
 def _notes(readings: Sequence[Reading], dated: Sequence[Reading]) -> tuple[str, ...]:

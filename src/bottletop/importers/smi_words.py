@@ -87,6 +87,8 @@ def failed_gpu(line: str, t_s: float) -> Fact | None:
     read = (Gpu.util_pct, Gpu.power_w, Gpu.sm_clock_mhz, Gpu.temp_c)
     values: dict[Metric, Value] = dict.fromkeys(read, absent)
     values[Gpu.health] = health
+    if pci:
+        values[Gpu.pci_bus_id] = pci
     return Fact(Gpu, t_s, values, GpuId(pci=pci, index=index))
 
 
