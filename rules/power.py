@@ -56,8 +56,8 @@ class PowerCapAtLimit(Rule):
         said here so that nobody looks for a fault.
     How judged
         Software power cap at least 20 % of the last 30 s, power at least 92 % of the limit, limit
-        at least 97 % of the default. It is advice, not information, when the clock stays more than
-        20 % below the reference for five minutes.
+        at least 97 % of the default, where that is told. It is advice, not information, when the
+        clock stays more than 20 % below the reference for five minutes.
     What to do
         Nothing. More speed needs a card with more power, or less work a watt (lower precision).
     When it is wrong
@@ -87,19 +87,20 @@ class PowerCapAtLimit(Rule):
     def judge(self, view: View, key: str, limits: Mapping[str, float]) -> Answer:
         """Tell design power from a cap that costs something."""
         limit = view.number(Gpu.power_limit_w, key)
-        default = view.number(Gpu.power_limit_default_w, key)
+        default = view.last(Gpu.power_limit_default_w, key)
+        told = isinstance(default, (int, float))
         share = limited_share(view, key, "power", self.window_s)
-        if share < limits["time"] or limit < limits["limit"] * default:
+        if share < limits["time"]:
+            return Quiet()
+        if isinstance(default, (int, float)) and limit < limits["limit"] * default:
             return Quiet()
         power = mean_power_w(view, key, self.window_s)
         if power < limits["power"] * limit:
             return Quiet(near=power >= 0.85 * limit)
-        clock = loaded_clock(view, key, 300)
-        slow = clock is not None and clock.deficit > limits["clock"]
-        long = load.load(view, key, 300).span_s >= 290
+        what = "design power" if told else "power limit"
         return Fires(
             text=(
-                f"{gpu_name(view, key)} runs at its design power: {power:.0f} of {limit:.0f} W, "
+                f"{gpu_name(view, key)} runs at its {what}: {power:.0f} of {limit:.0f} W, "
                 "normal at full load"
             ),
             evidence=(
@@ -113,8 +114,18 @@ class PowerCapAtLimit(Rule):
                 ),
                 evidence(Gpu.power_limit_w, key, limit),
             ),
-            severity=Severity.ADVICE if slow and long else None,
+            severity=Severity.ADVICE if self._slow_for_long(view, key, limits["clock"]) else None,
+            confidence=Confidence.MEDIUM if told else Confidence.LOW,
         )
+
+    @staticmethod
+    def _slow_for_long(view: View, key: str, missing: float) -> bool:
+        try:
+            clock = loaded_clock(view, key, 300)
+        except Missing:
+            return False  # no maximum clock is told
+        slow = clock is not None and clock.deficit > missing
+        return slow and load.load(view, key, 300).span_s >= 290
 
 
 class PowerLimitLowered(Rule):

@@ -18,7 +18,7 @@ from bottletop.model import Cause, Confidence, Severity, Verdict, VerdictState
 from bottletop.rules import budget as budget_
 from bottletop.rules.budget import gap_budget
 from bottletop.rules.demand import StageKind, demand
-from bottletop.rules.entities import NOTHING_ATTACHED, gpu_names, target_gpus, target_pids
+from bottletop.rules.entities import NOTHING_ATTACHED, gpu_name, gpu_names, target_gpus, target_pids
 from bottletop.rules.load import load
 from bottletop.rules.quota import tightest_quota
 from bottletop.store import Missing
@@ -70,6 +70,8 @@ class Assessment:
     """No GPU could be read: amounts are seconds of the target's stages."""
     gpus: tuple[str, ...] = ()
     names: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+    """Name of each GPU, to be named alone where a cause is of it alone."""
     capacity: float = 0.0
     busy: float = 0.0
     no_demand: float = 0.0
@@ -131,6 +133,7 @@ def assess(view: View, findings: Iterable[Finding], causes: frozenset[str]) -> A
     out.judged = bool(out.gpus)
     out.capacity = float(len(out.gpus))
     out.names = gpu_names(view, out.gpus or target_gpus(view))
+    out.labels = {gpu: gpu_name(view, gpu) for gpu in out.gpus}
     idle = {finding.scope for finding in active if finding.code == NO_DEMAND}
     out.nobody_asks = out.judged and idle.issuperset(out.gpus)
     if not out.judged and not out.blind:
@@ -250,10 +253,11 @@ def _with_causes(
     rival = max(causes[1].share if len(causes) > 1 else 0.0, found.unexplained / lost)
     if first.code not in found.leading or first.share - rival < LEAD:
         return Verdict(VerdictState.MIXED, None, _mixed(found, causes, lost, nouns), causes)
-    held = "are" if len(found.gpus) > 1 else "is"
-    text = (
-        f"{_who(found)} {held} held back by {_noun(first.code, nouns)}: {_loss(found, lost)} lost"
-    )
+    many = len(found.gpus) > 1
+    alone = found.labels.get(first.scope, "") if many else ""
+    who = f"{alone} is" if alone else f"{_who(found)} {'are' if many else 'is'}"
+    loss = _loss(found, lost, "all GPUs'" if alone else "")
+    text = f"{who} held back by {_noun(first.code, nouns)}: {loss} lost"
     if first.share < 0.985:
         text += f" ({_shares(causes, nouns)})"
     return Verdict(VerdictState.BOTTLENECK, first.code, text, causes)
@@ -290,8 +294,9 @@ def _who(found: Assessment) -> str:
     return "no GPU can be read; the target" if found.by_stages else found.names
 
 
-def _loss(found: Assessment, lost: float) -> str:
-    return f"{pct(min(1.0, lost / found.capacity))} of its time"
+def _loss(found: Assessment, lost: float, whose: str = "") -> str:
+    whose = whose or ("their" if len(found.gpus) > 1 else "its")
+    return f"{pct(min(1.0, lost / found.capacity))} of {whose} time"
 
 
 def _noun(code: str, nouns: Mapping[str, str]) -> str:
@@ -364,6 +369,7 @@ class Tally:
             by_stages=sums.by_stages,
             gpus=self._last.gpus,
             names=self._last.names,
+            labels=self._last.labels,
             capacity=sums.capacity / seconds,
             busy=sums.busy / seconds,
             no_demand=sums.no_demand / seconds,

@@ -87,7 +87,26 @@ def test_no_demand_is_its_own_state() -> None:
 def test_losses_of_several_gpus_are_shares_of_all_of_them() -> None:
     found = assessment({"a": 1.2}, leading=("a",), capacity=4.0, names="GPUs 0-3")
     found.gpus = ("0", "1", "2", "3")
-    assert decide(found, NOUNS).text == "GPUs 0-3 are held back by CPU work: 30 % of its time lost"
+    assert decide(found, NOUNS).text == (
+        "GPUs 0-3 are held back by CPU work: 30 % of their time lost"
+    )
+
+
+def test_a_cause_of_one_gpu_of_several_names_it() -> None:
+    found = assessment({"a": 0.6}, leading=("a",), capacity=2.0, names="GPUs 0, 1")
+    found.gpus, found.labels = ("x", "y"), {"x": "GPU 0", "y": "GPU 1"}
+    found.causes["a"] = found.causes["a"]._replace(scope="y")
+    assert decide(found, NOUNS).text == (
+        "GPU 1 is held back by CPU work: 30 % of all GPUs' time lost"
+    )
+
+
+def test_a_cause_whose_cost_cannot_be_read_is_not_called_clear() -> None:
+    found = assessment({}, capacity=1.0)
+    found.busy, found.unpriced = 0.99, frozenset({"a"})
+    verdict = decide(found, NOUNS)
+    assert (verdict.state, verdict.code) == (VerdictState.BOTTLENECK, "a")
+    assert "cannot be read" in verdict.text
 
 
 def test_a_cause_on_two_gpus_has_no_single_scope() -> None:
