@@ -15,6 +15,7 @@ from bottletop.collectors.own import OwnCollector
 from bottletop.collectors.process import ProcessCollector
 from bottletop.collectors.psi import PsiCollector
 from bottletop.collectors.server import ServerCollector
+from bottletop.collectors.stack import StackCollector
 from bottletop.collectors.stage import StageCollector
 from bottletop.collectors.target import TargetCollector
 
@@ -33,6 +34,7 @@ COLLECTORS: tuple[CollectorFactory, ...] = (
     HotThreadCollector,
     ServerCollector,
     StageCollector,
+    StackCollector,
     TargetCollector,
     OwnCollector,
 )

@@ -41,6 +41,8 @@ class RuntimeStats:
 
     late_ticks: int = 0
     engine_s: float = 0.0
+    sampler_ns: int = 0
+    """CPU of the processes that the stack sampler starts."""
     driver: dict[str, DriverTime] = field(default_factory=dict)
     """By collector: several threads talk to the driver, and sums have no writer."""
     nvml_p95_s: float | None = None
@@ -78,6 +80,8 @@ class Exchange:
     """`gpu`: PCI addresses of the GPUs that are left alone, so that they can be suspended."""
     listening: tuple[str, ...] | Absent = NOT_READ
     """`target`: addresses that the target's tree listens on."""
+    stack: str | Absent = NOT_READ
+    """`stack`: how the target's stacks are sampled, or why they are not."""
     metrics: str | Absent = NOT_READ
     """`server`: how the target's metric pages are read, or why they are not."""
     probe: str | Absent = NOT_READ
@@ -85,10 +89,13 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class Scrape:
-    """Whether metric pages of the target may be asked for, and with which token."""
+class Ways:
+    """Which ways into the target may be taken beyond the kernel's own files."""
 
-    allowed: bool = True
+    scrape: bool = True
+    """Ask the target's own HTTP ports for metric pages."""
+    stacks: bool = True
+    """Read stacks of its Python processes, without pausing them."""
     token: str = field(default="", repr=False)
     """Bearer token that the user gave in a file; never looked for anywhere else, never recorded."""
 
@@ -104,7 +111,7 @@ class Context:
     change to another process while a run goes on."""
     stats: RuntimeStats = field(default_factory=RuntimeStats)
     exchange: Exchange = field(default_factory=Exchange)
-    scrape: Scrape = field(default_factory=Scrape)
+    ways: Ways = field(default_factory=Ways)
 
 
 class Collector(Protocol):

@@ -46,6 +46,7 @@ class OwnCollector(FileCollector):
                 Own.nvml_calls: stats.nvml_calls,
                 Own.nvml_p95_s: NOT_READ if stats.nvml_p95_s is None else stats.nvml_p95_s,
                 Own.late_ticks: stats.late_ticks,
+                Own.sampler_ns: stats.sampler_ns,
                 Own.engine_s: stats.engine_s,
             },
         )

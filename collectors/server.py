@@ -63,7 +63,7 @@ class ServerCollector(FileCollector):
         if not self._roots.live:
             exchange.metrics = CAPTURED
             return ()
-        if not self._context.scrape.allowed:
+        if not self._context.ways.scrape:
             exchange.metrics = NOT_ASKED
             return ()
         began_ns = self._clock.monotonic_ns()
@@ -117,7 +117,7 @@ class ServerCollector(FileCollector):
 
     def _discover(self, candidate: Candidate, now_ns: int) -> None:
         key = str(candidate.place)
-        token = self._context.scrape.token
+        token = self._context.ways.token
         found = discover(candidate.place, token)
         wait_s = LOOK_SOON_S if found.busy else LOOK_AGAIN_S
         self._due_ns[key] = now_ns + wait_s * NS_PER_S

@@ -141,6 +141,7 @@ class TargetCollector(FileCollector):
                 TargetInfo.sockets: self._sockets(found),
                 TargetInfo.probe: self._context.exchange.probe,
                 TargetInfo.metrics: self._context.exchange.metrics,
+                TargetInfo.stacks: self._context.exchange.stack,
                 TargetInfo.notes: "; ".join(self._notes(target, found)),
             },
         )

@@ -401,3 +401,37 @@ def test_a_quantile_in_the_first_bucket_of_a_histogram_is_unknown() -> None:
     (queue,) = stage_stats(store.view(START_NS + 3 * NS_PER_S), 3)
     assert queue.mean_s == pytest.approx(0.04)
     assert queue.p95_s is None
+
+
+class TestStacks:
+    """Stages that are estimated from stack samples."""
+
+    def stats(self, samples_a_second: int) -> list[StageStat]:
+        store = Store()
+        for second in range(6):
+            t_ns = START_NS + second * NS_PER_S
+            rows = []
+            for name, part in (("forward", 0.75), ("wait-data", 0.25)):
+                spent_ns = round(second * part * NS_PER_S)
+                values = {
+                    Stage.stage: name,
+                    Stage.source: "stack sampler",
+                    Stage.calls: Absent.unsupported("no passes"),
+                    Stage.inclusive_ns: spent_ns,
+                    Stage.self_ns: spent_ns,
+                    Stage.occupied_ns: spent_ns,
+                    Stage.samples: round(second * part * samples_a_second),
+                }
+                rows.append(Stage.row(f"9@7/{name} (stacks)", t_ns, values))
+            store.ingest(Sample("stack", Stage, t_ns, 0, tuple(rows)))
+        return stage_stats(store.view(START_NS + 5 * NS_PER_S), 5)
+
+    def test_nothing_is_named_before_two_hundred_samples(self) -> None:
+        assert self.stats(20) == []
+
+    def test_shares_carry_how_sure_they_are(self) -> None:
+        forward, wait = self.stats(100)
+        assert (forward.share, wait.share) == (pytest.approx(0.75), pytest.approx(0.25))
+        assert forward.margin == pytest.approx(1.96 * (0.75 * 0.25 / 500) ** 0.5)
+        assert forward.mean_s is None
+        assert forward.calls_per_s is None

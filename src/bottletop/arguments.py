@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
     )
     _screen(top, "auto")
     _root(top, None)
-    _scrape(top, scrape=True, token_file=None)
+    _ways(top, allowed=True, token_file=None)
     top.add_argument("--version", action="version", version=f"bottletop {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     _attach(commands)
@@ -100,7 +100,7 @@ def _attach(commands: _Commands) -> None:
     _follow(command)
     _screen(command)
     _root(command)
-    _scrape(command)
+    _ways(command)
 
 
 def _run(commands: _Commands) -> None:
@@ -121,7 +121,7 @@ def _run(commands: _Commands) -> None:
         "--log", metavar="FILE", help="where its output goes (default: named here)"
     )
     _screen(command)
-    _scrape(command)
+    _ways(command)
     command.add_argument("cmd", metavar="CMD", nargs=argparse.REMAINDER, help="after --")
 
 
@@ -156,7 +156,7 @@ def _record(commands: _Commands) -> None:
     )
     _pid(command)
     _follow(command)
-    _scrape(command)
+    _ways(command)
     _for(command, default=None, note="default: until stopped")
     _json(command)
     command.add_argument("-o", "--output", metavar="FILE.btrec", required=True)
@@ -186,7 +186,7 @@ def _report(commands: _Commands) -> None:
     _logs(command)
     _pid(command)
     _follow(command)
-    _scrape(command)
+    _ways(command)
     _for(command, default=30.0, note="default: 30s")
     _json(command)
     _root(command)
@@ -258,18 +258,25 @@ def _follow(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _scrape(
+def _ways(
     command: argparse.ArgumentParser,
     *,
-    scrape: bool | str = argparse.SUPPRESS,
+    allowed: bool | str = argparse.SUPPRESS,
     token_file: str | None = argparse.SUPPRESS,
 ) -> None:
     command.add_argument(
         "--no-scrape",
         dest="scrape",
         action="store_false",
-        default=scrape,
+        default=allowed,
         help="do not ask the process's own HTTP ports for their metrics",
+    )
+    command.add_argument(
+        "--no-sampler",
+        dest="sampler",
+        action="store_false",
+        default=allowed,
+        help="do not read the stacks of Python processes that carry no probe",
     )
     command.add_argument(
         "--metrics-token-file",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Unpack
 
-    from bottletop.collectors.base import Scrape
+    from bottletop.collectors.base import Ways
     from bottletop.demo.run import RunningDemo
     from bottletop.live import LiveRun
     from bottletop.model import ProcessId
@@ -107,8 +107,8 @@ def _attach(arguments: argparse.Namespace) -> int:
 
 def _dashboard(root: ProcessId | None, arguments: argparse.Namespace, follow: str = "") -> int:
     _require_terminal("use `bottletop report` for text")
-    scrape = _scrape(arguments)
-    run = _runtime(root_process=root, root_dir=arguments.root, scrape=scrape, follow=follow)
+    ways = _ways(arguments)
+    run = _runtime(root_process=root, root_dir=arguments.root, ways=ways, follow=follow)
     return _show(run, arguments)
 
 
@@ -177,7 +177,7 @@ def _report(arguments: argparse.Namespace) -> int:
     runtime = _runtime(
         root_process=root,
         root_dir=arguments.root,
-        scrape=_scrape(arguments),
+        ways=_ways(arguments),
         follow=_follow(arguments, root),
     )
     return _print(_watch(runtime, arguments.for_s, quiet=arguments.json), arguments.json)
@@ -210,7 +210,7 @@ def _record(arguments: argparse.Namespace) -> int:
         raise Refusal("record to which file? -o FILE.btrec")
     root = _process_of(arguments.pid, None)
     follow = _follow(arguments, root)
-    runtime = _runtime(root_process=root, scrape=_scrape(arguments), follow=follow)
+    runtime = _runtime(root_process=root, ways=_ways(arguments), follow=follow)
     try:
         runtime.start_recording(path)
     except OSError as error:
@@ -290,14 +290,14 @@ def _follow(arguments: argparse.Namespace, root: ProcessId | None, name: str = "
         raise Refusal(str(error), CANNOT_WATCH) from None
 
 
-def _scrape(arguments: argparse.Namespace) -> Scrape:
-    """Whether the target's metric pages may be asked for, and the token of the file given."""
-    from bottletop.collectors.base import Scrape
+def _ways(arguments: argparse.Namespace) -> Ways:
+    """Which ways into the target may be taken; the token comes from the file that was named."""
+    from bottletop.collectors.base import Ways
     from bottletop.roots import read_bytes
 
     path = arguments.metrics_token_file
     if path is None:
-        return Scrape(arguments.scrape)
+        return Ways(arguments.scrape, arguments.sampler)
     try:
         raw = read_bytes(path, 64 * 1024).strip()
     except OSError as error:
@@ -305,7 +305,7 @@ def _scrape(arguments: argparse.Namespace) -> Scrape:
     token = raw.decode("ascii", "replace")
     if not token or not token.isprintable() or " " in token or "\ufffd" in token:
         raise Refusal(f"{path}: not a file with one token in it")
-    return Scrape(arguments.scrape, token)
+    return Ways(arguments.scrape, arguments.sampler, token)
 
 
 # -- processes and files -------------------------------------------------------------------------
@@ -376,12 +376,12 @@ def _run(arguments: argparse.Namespace) -> int:
         _require_terminal("use `bottletop run --no-tui`")
     from bottletop.launch import CannotLaunch, launch
 
-    scrape = _scrape(arguments)
+    ways = _ways(arguments)
     try:
         launched = launch(command, log_path=arguments.log)
     except CannotLaunch as error:
         raise Refusal(str(error), CANNOT_WATCH) from None
-    runtime = _runtime(root_process=_child(launched.pid), scrape=scrape)
+    runtime = _runtime(root_process=_child(launched.pid), ways=ways)
     sys.stderr.write(f"bottletop: output of pid {launched.pid} goes to {launched.log_path}\n")
     if not arguments.no_tui:
         code = _show(runtime, arguments, log_path=str(launched.log_path))

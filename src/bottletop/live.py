@@ -20,7 +20,7 @@ from bottletop.session.writer import Recorder
 from bottletop.text import clean
 
 if TYPE_CHECKING:
-    from bottletop.collectors.base import CollectorFactory, Scrape
+    from bottletop.collectors.base import CollectorFactory, Ways
     from bottletop.model import ProcessId
 
 
@@ -68,8 +68,8 @@ class LiveRun(TypedDict, total=False):
     collectors: tuple[CollectorFactory, ...]
     simulated: str
     """What is not real, to be said everywhere."""
-    scrape: Scrape
-    """Whether the target's metric pages may be asked for."""
+    ways: Ways
+    """Which ways into the target may be taken."""
     follow: str
     """Name by which the target is found again after it ended."""
 
@@ -86,7 +86,7 @@ def live_runtime(**run: Unpack[LiveRun]) -> Runtime:
         host=host_name(roots),
         root_process=run.get("root_process"),
         simulated=run.get("simulated", ""),
-        scrape=run.get("scrape"),
+        ways=run.get("ways"),
         follow=run.get("follow", ""),
         recorder_factory=recorder_for,
     )

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from bottletop.gpu_text import gpu_documents, gpu_lines, process_documents, process_lines
+from bottletop.ladder import Rung, ladder
 from bottletop.model import NS_PER_S, Severity, SourceState
 from bottletop.serving import ServerStat, server_stats, server_text
 from bottletop.stages import StageStat, stage_stats
@@ -52,6 +53,7 @@ def document(watch: Watch) -> dict[str, Any]:
         "target": _target(watch),
         "stages": [_stage(stat) for stat in _stages(watch)],
         "servers": [_server(stat) for stat in _servers(watch)],
+        "ladder": [rung._asdict() for rung in ladder(watch.view)],
         "sources": [
             {"name": source.name, "state": source.state.label, "reason": source.reason or None}
             for source in watch.sources
@@ -141,6 +143,7 @@ def _stage(stat: StageStat) -> dict[str, Any]:
         "occupancy": stat.occupancy,
         "share": stat.share,
         "in_flight": stat.in_flight,
+        "share_margin": stat.margin,
     }
 
 
@@ -163,6 +166,9 @@ def text(watch: Watch, width: int = 80) -> str:
     stages = _stages(watch)
     if stages:
         parts.append(_stage_table(stages))
+    rungs = ladder(watch.view)
+    if rungs:
+        parts.append(_ladder(rungs, width))
     parts.extend(_finding_text(finding, width) for finding in watch.judgement.findings)
     missing = _missing(watch, width)
     if missing:
@@ -202,7 +208,7 @@ def _stage_table(stages: list[StageStat]) -> str:
             value_text(stat.p95_s, "s"),
             value_text(stat.calls_per_s, ""),
             value_text(stat.occupancy, ""),
-            MISSING if stat.share is None else f"{stat.share:.0%}",
+            _share(stat),
             stat.source,
         )
         for stat in stages
@@ -216,6 +222,20 @@ def _stage_table(stages: list[StageStat]) -> str:
         ).rstrip()
         for row in rows
     )
+
+
+def _ladder(rungs: list[Rung], width: int) -> str:
+    lines = [
+        _wrapped(f"  {rung.name}: ", rung.text if rung.used else f"no, {rung.text}", width, 4)
+        for rung in rungs
+    ]
+    return "\n".join(["HOW ITS STAGES ARE READ", *lines])
+
+
+def _share(stat: StageStat) -> str:
+    if stat.share is None:
+        return MISSING
+    return f"{stat.share:.0%}" + (f" ±{stat.margin * 100:.0f}" if stat.margin is not None else "")
 
 
 def _finding_text(finding: Finding, width: int) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from bottletop.attach import NotAttachable, TargetFinder, identify, successor
 from bottletop.clock import anchor
-from bottletop.collectors.base import Context, Exchange, RuntimeStats, Scrape
+from bottletop.collectors.base import Context, Exchange, RuntimeStats, Ways
 from bottletop.model import (
     NO_VERDICT,
     NS_PER_S,
@@ -86,7 +86,7 @@ class Runtime:
         host: str,
         root_process: ProcessId | None = None,
         simulated: str = "",
-        scrape: Scrape | None = None,
+        ways: Ways | None = None,
         follow: str = "",
         recorder_factory: Callable[[str, Runtime], Recorder] | None = None,
     ) -> None:
@@ -120,7 +120,7 @@ class Runtime:
             target=lambda: self._target,
             stats=self.stats,
             exchange=self._exchange,
-            scrape=scrape or Scrape(),
+            ways=ways or Ways(),
         )
         self.runners = [SourceRunner(make(context), clock, self._ingest) for make in collectors]
         self._judgement = Judgement(self._started_ns, NO_VERDICT)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bottletop.model import NS_PER_S
 from bottletop.store import RAW_SPAN_S, Missing
-from bottletop.tables.stage import PROBE, Stage, StageTime
+from bottletop.tables.stage import PROBE, STACKS, Stage, StageTime
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 LEAST_FOR_P95 = 20
 """Passes without which a 95th percentile would be an accident."""
+ENOUGH_SAMPLES = 200
+"""Stack samples of the window without which no stage is named: at a third of the time, 200 are good
+for 7 points."""
 ALONE = 0.05
 """A step with fewer passes than this part of its own beside it stands alone."""
 
@@ -47,6 +50,8 @@ class StageStat(NamedTuple):
     1 was spent outside of all stages. Stages of one source are set against one another only."""
     in_flight: int | None
     """Passes under way at the end of the window."""
+    margin: float | None = None
+    """Half of the 95 % interval of `share`, where it is estimated from samples."""
 
 
 @dataclass(slots=True)
@@ -63,6 +68,8 @@ class _Use:
     """Part of its time that is not in nested stages; None when no pass ever ended."""
     in_flight: int | None
     age_s: float
+    samples: float
+    """Stack samples behind its time; 0 of stages that are counted."""
     own_s: float = 0.0
 
 
@@ -95,6 +102,9 @@ def _stage_stats(view: View, span_s: float) -> list[StageStat]:
             use, seen_s = found
             uses.append(use)
             covered_s = max(covered_s, seen_s)
+    sampled = sum(use.samples for use in uses)
+    if sampled < ENOUGH_SAMPLES:
+        uses = [use for use in uses if use.source != STACKS]
     if not uses:
         return []
     _divide_time(uses)
@@ -105,9 +115,22 @@ def _stage_stats(view: View, span_s: float) -> list[StageStat]:
         grouped.setdefault((use.name, use.source), []).append(use)
     steps = _durations(view, span_s)
     return [
-        _stat(group, covered_s, max(covered_s, own_s[_family(source)]), steps.get((name, source)))
+        _with_margin(
+            _stat(
+                group, covered_s, max(covered_s, own_s[_family(source)]), steps.get((name, source))
+            ),
+            sampled,
+        )
         for (name, source), group in grouped.items()
     ]
+
+
+def _with_margin(stat: StageStat, sampled: float) -> StageStat:
+    """A share that is estimated from samples is as good as their number (binomial, 95 %)."""
+    if stat.source != STACKS or stat.share is None:
+        return stat
+    share = min(1.0, stat.share)
+    return stat._replace(margin=1.96 * math.sqrt(share * (1 - share) / sampled))
 
 
 def _family(source: str) -> str:
@@ -138,8 +161,16 @@ def _use(view: View, key: str, span_s: float) -> tuple[_Use, float] | None:
         own_part=own_part(view, key, own.amount, inclusive.amount),
         in_flight=int(in_flight) if isinstance(in_flight, (int, float)) else None,
         age_s=age_ns / NS_PER_S if isinstance(age_ns, (int, float)) else 0.0,
+        samples=_samples(view, key, span_s),
     )
     return use, occupied.span_s
+
+
+def _samples(view: View, key: str, span_s: float) -> float:
+    try:
+        return view.growth(Stage.samples, key, span_s).amount
+    except Missing:
+        return 0.0
 
 
 def own_part(view: View, key: str, own_ns: float, inclusive_ns: float) -> float | None:

@@ -12,7 +12,7 @@ from hosttree import of_table, only, target_of
 
 from bottletop.clock import ManualClock
 from bottletop.collectors import server, server_watch
-from bottletop.collectors.base import Context, Scrape
+from bottletop.collectors.base import Context, Ways
 from bottletop.collectors.server import ServerCollector
 from bottletop.model import Absent, ProcessId, State
 from bottletop.roots import Roots
@@ -87,9 +87,9 @@ class Watching:
         return self.collector.read()
 
 
-def watching(web: Web, monkeypatch: pytest.MonkeyPatch, scrape: Scrape | None = None) -> Watching:
+def watching(web: Web, monkeypatch: pytest.MonkeyPatch, ways: Ways | None = None) -> Watching:
     clock = ManualClock()
-    context = Context(clock, Roots(), target=lambda: target_of(ROOT), scrape=scrape or Scrape())
+    context = Context(clock, Roots(), target=lambda: target_of(ROOT), ways=ways or Ways())
     context.exchange.listening = (f"127.0.0.1:{web.port}",)
     monkeypatch.setattr(
         "bottletop.collectors.server.hinted_ports", lambda roots, pids: frozenset({web.port})
@@ -181,7 +181,7 @@ def test_a_page_that_asks_for_a_token_gets_the_one_that_was_given(
     said = watch.context.exchange.metrics
     assert isinstance(said, Absent)
     assert "--metrics-token-file" in said.reason
-    given = watching(web, monkeypatch, Scrape(token="secret-1"))
+    given = watching(web, monkeypatch, Ways(token="secret-1"))
     web.answer = lambda path: page(1, 1.0)
     given.read()
     assert web.asked[-1] == ("/metrics", "Bearer secret-1")
@@ -216,7 +216,7 @@ def test_what_is_no_metric_page_is_said_and_not_asked_again_at_once(
 
 
 def test_nobody_is_asked_where_the_user_says_so(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
-    watch = watching(web, monkeypatch, Scrape(allowed=False))
+    watch = watching(web, monkeypatch, Ways(scrape=False))
     assert list(watch.read()) == []
     assert web.asked == []
     assert str(watch.context.exchange.metrics).endswith("--no-scrape")

@@ -20,6 +20,7 @@ class Own(Table):
     nvml_p95_s = gauge("s", "95th percentile of a driver read over the last minute", quantum=0.0001)
     late_ticks = counter("", "ticks that began more than a quarter of a period late")
     engine_s = gauge("s", "time the rules took at the last tick", quantum=0.00001)
+    sampler_ns = counter("ns", "CPU time of the stack sampler's own processes", quantum=1000)
 
 
 class SourceHealth(Table):

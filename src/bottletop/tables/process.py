@@ -111,6 +111,7 @@ class TargetInfo(Table):
     probe = text("how its stages are read, or why they are not")
     notes = text("what could not be seen and what would unlock it")
     metrics = text("which of its metric pages are read, or why none is")
+    stacks = text("how its stacks are sampled, or why they are not")
 
 
 class TargetFile(Table):

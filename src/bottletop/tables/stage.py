@@ -9,6 +9,9 @@ PROBE = "probe"
 """`source` of stages that the target's own probe counts: passes under way included. What a server's
 metric page says comes when a request ends, and is of requests, not of threads."""
 
+STACKS = "stack sampler"
+"""`source` of stages that are estimated from stacks of the main thread."""
+
 
 class Stage(Table):
     """One row a named stage of a process a tick; counters are cumulative since its start.
@@ -35,6 +38,7 @@ class Stage(Table):
         "pass is under way, so that its rate is the occupancy at any moment",
     )
     gone = enumeration(YES_NO, "the process has ended, and these are its last totals")
+    samples = counter("", "stack samples behind the times of a stage that the stack sampler names")
 
 
 class StageTime(Table):
