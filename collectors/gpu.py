@@ -10,9 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from bottletop.collectors.base import Unavailable
+from bottletop.collectors.gpu_pace import Held, Pace
 from bottletop.collectors.gpu_places import on_the_bus
 from bottletop.collectors.gpu_process_names import ProcessNames
-from bottletop.linux.pci import PciBus
+from bottletop.collectors.gpu_roster import Roster
+from bottletop.linux.pci import PciBus, pci_address
 from bottletop.model import (
     NS_PER_S,
     Absent,
@@ -24,6 +26,7 @@ from bottletop.model import (
     Value,
 )
 from bottletop.tables.gpu import (
+    ASLEEP,
     LOST,
     Gpu,
     GpuClockSample,
@@ -85,14 +88,32 @@ class GpuCollector:
         self._had_instances = False
         self._names = ProcessNames(context.roots)
         self._bus = PciBus(context.roots)
+        self._roster = Roster(self._bus, context.exchange)
+        self._pace = Pace(self.period_s)
+        self._held = Held()
+        self._read_ns = 0
 
     def open(self) -> None:
-        """Initialise the driver and list its GPUs. Raises `Unavailable` saying what to do."""
+        """Initialise the driver and list its GPUs. Raises `Unavailable` saying what to do.
+
+        A GPU that sleeps is not opened, and where all of them do, neither is the driver.
+        """
+        self.close()
+        self._roster.follow(self._clock.monotonic_ns())
+        if not self._roster.all_asleep:
+            self._open()
+        elif not self._seen:
+            raise Unavailable(
+                "the GPU sleeps (PCI runtime power state) and is not woken; it is read as soon as"
+                " something uses it",
+                retry_s=self.period_s,
+            )
+
+    def _open(self) -> None:
         # Imports nvidia-ml-py, which takes 20-40 ms: here it costs nobody their first frame.
         from bottletop.collectors.gpu_device import Device
         from bottletop.collectors.gpu_driver import Driver, NoDriver
 
-        self.close()
         driver = Driver(self._clock, self._context.roots, self._context.stats)
         try:
             driver.open()
@@ -108,10 +129,21 @@ class GpuCollector:
             Gpu.driver: version if isinstance(version, Absent) else clean(version)
         }
         self._devices = [
-            Device(driver, self._clock, self._context.roots, index, facts, FINEST_PER_GPU_S * count)
-            for index in range(count)
+            Device(
+                driver,
+                self._clock,
+                self._context.roots,
+                index,
+                facts,
+                FINEST_PER_GPU_S * count,
+                address=address,
+                after_ns=self._read_ns,
+            )
+            for index, address in self._roster.awake(count)
+            if not address or driver.lists(address)
         ]
         self._driver = driver
+        self._held.forget()
         self._listed_ns = None
         self._instances_ns = None
 
@@ -132,30 +164,56 @@ class GpuCollector:
             driver.close()
 
     def read(self) -> Sequence[Sample]:
-        """Read all GPUs once. Raises `Unavailable` when the driver itself has gone."""
+        """Read all GPUs that are awake. Raises `Unavailable` when the driver itself has gone.
+
+        While driver calls are slow most reads are left out, and tell what grows stale as late.
+        """
+        began_ns = self._clock.monotonic_ns()
+        if self._roster.follow(began_ns):
+            # One came, went, sleeps or woke. Only shutting the driver down lets a GPU go.
+            self.open()
         driver = self._driver
         if driver is None:
-            raise Unavailable("the NVIDIA driver is not open")
-        began_ns = self._clock.monotonic_ns()
-        looked_at = GpuProcess in self._context.exchange.on_screen
-        period_s = LOOKED_AT_PERIOD_S if looked_at else GpuProcess.period_s
-        listing = self._listed_ns is None or began_ns - self._listed_ns >= period_s * NS_PER_S
-        if listing:
-            self._listed_ns = began_ns
+            if not self._roster.all_asleep:
+                raise Unavailable("the NVIDIA driver is not open")
+            return self._samples([], began_ns, 0)
+        if not self._pace.is_due(began_ns):
+            return self._held.late(began_ns)
         try:
-            partitions = self._instances_due(began_ns)
-            looking = self._looking(began_ns)
-            reads = [
-                device.read(
-                    list_processes=listing, list_instances=partitions, look=device is looking
-                )
-                for device in self._devices
-            ]
+            samples = self._read(began_ns)
         except Unavailable:
             self.close()  # here, in the thread that may block
             raise
-        driver.end_read()
-        ended_ns = self._clock.monotonic_ns()
+        self._pace.note(began_ns, driver.end_read())
+        self._held.keep(samples)
+        return [*samples, *self._held.late(self._read_ns)]
+
+    def _read(self, began_ns: int) -> list[Sample]:
+        step = self._pace.step
+        looked_at = GpuProcess in self._context.exchange.on_screen
+        period_s = (LOOKED_AT_PERIOD_S if looked_at else GpuProcess.period_s) * step.slow
+        listing = self._listed_ns is None or began_ns - self._listed_ns >= period_s * NS_PER_S
+        if listing:
+            self._listed_ns = began_ns
+        partitions = self._instances_due(began_ns)
+        looking = self._looking(began_ns) if step.slow == 1 else None
+        reads = [
+            device.read(
+                step,
+                list_processes=listing,
+                list_instances=partitions,
+                look=device is looking,
+            )
+            for device in self._devices
+        ]
+        ended_ns = self._read_ns = self._clock.monotonic_ns()
+        for device, read in zip(self._devices, reads, strict=True):
+            self._roster.observe(
+                ended_ns,
+                pci_address(str(device.facts.get(Gpu.pci_bus_id))),
+                util_pct=read.gpu.values[Gpu.util_pct.index],
+                processes=read.gpu.values[Gpu.processes.index],
+            )
         samples = self._samples(reads, ended_ns, ended_ns - began_ns)
         if listing:
             rows = self._process_rows(ended_ns)
@@ -173,7 +231,8 @@ class GpuCollector:
     def _instances_due(self, now_ns: int) -> bool:
         """Whether MIG devices are listed: all GPUs' at once, since they share a sample."""
         last_ns = self._instances_ns
-        late = last_ns is None or now_ns - last_ns >= GpuInstance.period_s * NS_PER_S
+        period_s = GpuInstance.period_s * self._pace.step.slow
+        late = last_ns is None or now_ns - last_ns >= period_s * NS_PER_S
         return late or any(device.instances.due for device in self._devices)
 
     def _instance_samples(self, t_ns: int, took_ns: int) -> list[Sample]:
@@ -209,6 +268,7 @@ class GpuCollector:
         for device in self._devices:
             if device.known:
                 self._seen[device.uuid] = device.facts
+        rows += self._asleep_rows(t_ns)
         for uuid in sorted(self._seen.keys() - {row.key for row in rows}):
             facts = {**self._seen[uuid], Gpu.health: LOST, Gpu.util_pct: _UNLISTED}
             rows.append(Gpu.row(uuid, t_ns, facts))
@@ -220,6 +280,23 @@ class GpuCollector:
             (GpuActivity, [row for read in reads for row in read.activity]),
         ]
         return [Sample(self.name, table, t_ns, took_ns, tuple(rows)) for table, rows in streams]
+
+    def _asleep_rows(self, t_ns: int) -> list[Row]:
+        known = {
+            pci_address(str(facts.get(Gpu.pci_bus_id))): uuid for uuid, facts in self._seen.items()
+        }
+        rows = []
+        for place, address, why in self._roster.sleepers():
+            uuid = known.get(address)
+            unseen: dict[Metric, Value] = {
+                Gpu.index: place,
+                Gpu.pci_bus_id: address,
+                Gpu.provenance: "nvml",
+            }
+            facts = unseen if uuid is None else self._seen[uuid]
+            cells = {**dict.fromkeys(Gpu.columns, why), **facts, Gpu.health: ASLEEP}
+            rows.append(Gpu.row(uuid or f"index {place}", t_ns, cells))
+        return rows
 
     def _process_rows(self, t_ns: int) -> tuple[Row, ...]:
         rows = []

@@ -12,6 +12,7 @@ from bottletop.collectors.gpu_columns import READ, Columns
 from bottletop.collectors.gpu_driver import GpuGone
 from bottletop.collectors.gpu_health import Health, absent_row
 from bottletop.collectors.gpu_mig import MigDevices
+from bottletop.collectors.gpu_pace import aged
 from bottletop.collectors.gpu_part import Part, recognise
 from bottletop.collectors.gpu_processes import GpuProcesses
 from bottletop.collectors.gpu_readings import (
@@ -38,6 +39,7 @@ from bottletop.text import clean
 if TYPE_CHECKING:
     from bottletop.clock import Clock
     from bottletop.collectors.gpu_driver import Driver
+    from bottletop.collectors.gpu_pace import Step
     from bottletop.roots import Roots
 
 UTIL = Kind(pynvml.NVML_GPU_UTILIZATION_SAMPLES, GpuUtilSample.util_pct)
@@ -76,22 +78,29 @@ class Device:
         index: int,
         facts: dict[Metric, Value],
         finest_s: float,
+        *,
+        address: str = "",
+        after_ns: int = 0,
     ) -> None:
         self._driver = driver
         self._clock = clock
         self._roots = roots
         self._index = index
         self._finest_s = finest_s
+        self._address = address
+        """Where it is opened by that: on hosts where other GPUs must not be woken."""
+        self._after_ns = after_ns
+        """Until when samples were delivered before the driver was opened anew."""
         self._handle: object | None = None
         self._gone: GpuGone | None = None
         self._retry_ns = 0
         self._part = Part()
         self._slow: dict[Metric, Value] = {}
-        self._slow_due_ns = 0
+        self._slow_due_ns = self._slow_ns = 0
         self._mig: Value = NOT_READ
         """MIG mode when it could last be read."""
         self._rare: dict[Metric, Value] = {}
-        self._rare_due_ns = 0
+        self._rare_due_ns = self._rare_ns = 0
         self.health: tuple[Row, list[Row]] | None = None
         """Rows of `gpu_health` and `gpu_link` that are new; whoever takes them sets it to None."""
         self.known = False
@@ -120,7 +129,7 @@ class Device:
                 kind,
                 self.uuid,
                 0 if kind is UTIL else self._finest_s,
-                before[at].last_row_ns if before else 0,
+                before[at].last_row_ns if before else self._after_ns,
             )
             for at, kind in enumerate(SNAPSHOT)
         ]
@@ -134,15 +143,16 @@ class Device:
 
     # -- reading ----------------------------------------------------------------------------
 
-    def read(self, *, list_processes: bool, list_instances: bool, look: bool) -> Reads:
+    def read(self, step: Step, *, list_processes: bool, list_instances: bool, look: bool) -> Reads:
         """Read the GPU once; where it is lost, the row says so. Raises `Unavailable`.
 
-        `look` permits the one call that blocks, for 20 ms, where `looks` says that it is due.
+        `step` says how much rarer than asked a slow driver is read. `look` permits the one call
+        that blocks, for 20 ms, where `looks` says that it is due.
         """
         try:
             self._calls.begin()
             self._acquire()
-            cells = self._cells()
+            cells = self._cells(step)
             self.processes.sample_utilisation(cells[Gpu.util_pct])
             changed = list_instances and self.instances.refresh(cells[Gpu.mig])
             if list_processes or changed:
@@ -172,25 +182,28 @@ class Device:
         self.instances.due |= self._activity.outdated
         return Reads(Gpu.row(self.uuid, now_ns, self._part.worded(cells)), *rows)
 
-    def _cells(self) -> dict[Metric, Value]:
+    def _cells(self, step: Step) -> dict[Metric, Value]:
         now_ns = self._clock.monotonic_ns()
         if now_ns >= self._slow_due_ns:
-            self._slow = self._read_slow(now_ns)
+            self._slow = self._read_slow(now_ns, SLOW_PERIOD_S * step.slow)
+            self._slow_ns = now_ns
         if now_ns >= self._rare_due_ns:
-            self._rare = self._read_rare(now_ns)
+            self._rare = self._read_rare(now_ns, RARE_PERIOD_S * step.slow)
+            self._rare_ns = now_ns
         return {
             Gpu.health: OK,
+            Gpu.driver_backoff: step.fast,
             **self.facts,
-            **self._slow,
-            **self._rare,
+            **aged(self._slow, now_ns - self._slow_ns, SLOW_PERIOD_S),
+            **aged(self._rare, now_ns - self._rare_ns, RARE_PERIOD_S),
             **self._columns.utilisation(self._slow[Gpu.mig]),
             **self._columns.read(EACH_READ),
         }
 
-    def _read_slow(self, now_ns: int) -> dict[Metric, Value]:
+    def _read_slow(self, now_ns: int, period_s: int) -> dict[Metric, Value]:
         # GPUs take their slow turns in different seconds, so that no tick carries them all.
         stagger_s = 0 if self._slow_due_ns else self._index % SLOW_PERIOD_S
-        self._slow_due_ns = now_ns + (SLOW_PERIOD_S - stagger_s) * NS_PER_S
+        self._slow_due_ns = now_ns + (period_s - stagger_s) * NS_PER_S
         mode = self._calls.ask(MIG_MODE)
         mig: Value = mode if isinstance(mode, Absent) else believed(Gpu.mig, mode[0])
         if not isinstance(mig, Absent):  # what could not be read has not changed
@@ -200,9 +213,9 @@ class Device:
         self.facts |= self._columns.static(self.facts)
         return {Gpu.mig: mig, **self._columns.read(SLOW_PERIOD_S)}
 
-    def _read_rare(self, now_ns: int) -> dict[Metric, Value]:
+    def _read_rare(self, now_ns: int, period_s: int) -> dict[Metric, Value]:
         stagger_s = 0 if self._rare_due_ns else self._index % HEALTH_SPREAD
-        self._rare_due_ns = now_ns + (RARE_PERIOD_S - stagger_s) * NS_PER_S
+        self._rare_due_ns = now_ns + (period_s - stagger_s) * NS_PER_S
         self.health = self._health.read(now_ns)
         return self._columns.read(RARE_PERIOD_S)
 
@@ -235,10 +248,7 @@ class Device:
             raise self._gone.with_traceback(None)
         # By UUID once it is known: after a reset the driver may list GPUs in another order.
         call = self._driver.call
-        if self.known:
-            handle = call("nvmlDeviceGetHandleByUUID", self.uuid.encode())
-        else:
-            handle = call("nvmlDeviceGetHandleByIndex", self._index)
+        handle = self._driver.handle(self._index, self._address, self.uuid if self.known else "")
         if isinstance(handle, Absent):
             raise GpuGone(NO_ACCESS, handle)
         uuid, index = call("nvmlDeviceGetUUID", handle), call("nvmlDeviceGetIndex", handle)

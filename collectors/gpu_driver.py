@@ -177,6 +177,17 @@ class Driver:
             return self.call("nvmlDeviceGetHandleByUUID", uuid.encode())
         return self.call("nvmlDeviceGetHandleByIndex", index)
 
+    def lists(self, address: str) -> bool:
+        """Whether the GPU at a PCI address is one of the driver's, lost or not; opens it.
+
+        A container sees the whole bus and is given a part of the GPUs.
+        """
+        try:
+            handle = self.handle(0, address)
+        except GpuGone:
+            return True
+        return not isinstance(handle, Absent) or handle.state is State.DENIED
+
     def raw(self, function: str, *args: object, also: tuple[int, ...] = ()) -> int | Absent:
         """Call a function of the library itself with prepared ctypes arguments.
 
@@ -192,12 +203,17 @@ class Driver:
             return code
         return self.judge(code)
 
-    def end_read(self) -> None:
-        """Close the account of one collector read, for the 95th percentile of driver time."""
-        self._reads.append(self._spent.ns - self._read_began_ns)
+    def end_read(self) -> int:
+        """Close the account of one collector read, for the 95th percentile of driver time.
+
+        Returns the nanoseconds that it spent in calls.
+        """
+        spent_ns = self._spent.ns - self._read_began_ns
+        self._reads.append(spent_ns)
         self._read_began_ns = self._spent.ns
         ordered = sorted(self._reads)
         self._stats.nvml_p95_s = ordered[int(0.95 * (len(ordered) - 1) + 0.5)] / 1e9
+        return spent_ns
 
     def _timed(self, function: Callable[..., Any], *args: object) -> Any:
         began_ns = self._clock.monotonic_ns()

@@ -93,6 +93,7 @@ def test_all_ones_returned_with_success_are_implausible_everywhere(gpu_host: Mak
     # What is left is ours: the place in the list, health, intervals, which call answered.
     assert believed.keys() <= {
         *("index", "health", "mem_info", "processes", "memory_kind", "power_basis"),
+        "driver_backoff",
         *("sample_interval_s", "power_interval_s", "clock_interval_s", "stamp_correction_s"),
     }
     assert read.absent(Gpu.util_pct, ONE).state is State.IMPLAUSIBLE

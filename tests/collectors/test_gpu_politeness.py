@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from bottletop.tables.gpu import Gpu, GpuProcess
+from bottletop.model import Absent, State
+from bottletop.store import Store
+from bottletop.tables.gpu import OK, Gpu, GpuProcess
 from nvml.build import build
 from nvml.host import Host, scenario_path
 
@@ -14,8 +16,12 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from bottletop.model import Value
     from nvml.build import CallStats
 
+    from .conftest import MakeHost
+
+ONE = "GPU-00000000-0000-0000-0000-000000000000"
 TICKS = 20
 GPUS = 8
 
@@ -79,3 +85,78 @@ def test_slow_readings_of_many_gpus_are_spread_over_the_seconds(
     rare = [calls["nvmlDeviceGetBAR1MemoryInfo"] for calls in per_tick]
     assert sum(rare) == GPUS
     assert max(rare) == 2
+
+
+# -- a driver that is slow ---------------------------------------------------------------------
+
+
+SLOW_CALLS = "slow nvmlDeviceGetSamples 60 {since} {until}\n"
+
+
+def test_a_slow_driver_is_read_more_rarely_and_its_values_are_late_not_lost(
+    gpu_host: MakeHost,
+) -> None:
+    host = gpu_host(SLOW_CALLS.format(since=20, until=1000) + "gpu\n  busy 40\n  process 7 10 1")
+    host.open()
+    store = Store()
+    backoff: list[Value] = []
+    for _ in range(120):
+        read = host.tick(max(0.0, 1.0 - host.clock.t_ns / 1e9 % 1.0))
+        for sample in read.samples:
+            store.ingest(sample)
+        view = store.view(host.clock.monotonic_ns())
+        assert view.keys(Gpu) == [ONE]
+        assert view.last(Gpu.health, ONE) == OK
+        assert view.text(Gpu.model, ONE)
+        assert view.keys(GpuProcess) == [f"{ONE}/7"]
+        backoff.append(view.last(Gpu.driver_backoff, ONE))
+    assert backoff[:20] == [1] * 20
+    assert backoff[-1] == 2
+    assert set(backoff) == {1, 2}
+    assert view.mean(Gpu.util_pct, ONE, 30) == 40
+    own = host.ask("own")
+    before = own.nvml_ns
+    host.ticks(20)
+    assert (host.ask("own").nvml_ns - before) / 20e9 < 0.10
+    # Reads that are left out do not make the account of a read look cheaper.
+    assert host.ask("own").nvml_p95_s > 0.15
+
+
+def test_a_very_slow_driver_is_read_every_ten_seconds_and_the_last_values_have_their_age(
+    gpu_host: MakeHost,
+) -> None:
+    host = gpu_host(SLOW_CALLS.replace("60", "500").format(since=0, until=1000) + "gpu\n  busy 40")
+    host.open()
+    reads = [host.tick() for _ in range(150)]
+    gpu_rows = [read for read in reads[-20:] if read.rows(Gpu)]
+    late = [read for read in gpu_rows if isinstance(read.value(Gpu.util_pct, ONE), Absent)]
+    assert 2 <= len(gpu_rows) - len(late) <= 3
+    stale = late[-1].absent(Gpu.util_pct, ONE)
+    assert stale.state is State.STALE
+    assert stale.raw == 40
+    assert "driver calls are slow" in stale.reason
+    assert late[-1].value(Gpu.driver_backoff, ONE) == 10
+    assert late[-1].value(Gpu.health, ONE) == OK
+
+
+def test_a_driver_that_is_quick_again_is_read_as_asked_again(gpu_host: MakeHost) -> None:
+    host = gpu_host(SLOW_CALLS.format(since=5, until=60) + "gpu\n  busy 40")
+    host.open()
+    reads = [host.tick() for _ in range(300)]
+    seen = [read.value(Gpu.driver_backoff, ONE) for read in reads if read.rows(Gpu)]
+    changes = [value for at, value in enumerate(seen) if at == 0 or value != seen[at - 1]]
+    assert changes == [1, 2, 1]
+    calls = host.calls()["nvmlDeviceGetUtilizationRates"].calls
+    host.ticks(10)
+    assert host.calls()["nvmlDeviceGetUtilizationRates"].calls - calls == 10
+
+
+def test_slow_lists_alone_are_read_more_rarely_and_shown_late(gpu_host: MakeHost) -> None:
+    host = gpu_host("slow nvmlDeviceGet*RunningProcesses* 400\ngpu\n  busy 40\n  process 7 10 1\n")
+    host.open()
+    host.ask("tell", "on_screen", frozenset({GpuProcess}))
+    reads = [host.tick() for _ in range(90)]
+    assert {read.value(Gpu.driver_backoff, ONE) for read in reads} == {1}
+    assert not any(isinstance(read.value(Gpu.util_pct, ONE), Absent) for read in reads)
+    listed = host.calls()["nvmlDeviceGetComputeRunningProcesses_v3"].calls
+    assert listed < 30
