@@ -148,7 +148,8 @@ class BusyLowEfficiency(Rule):
 
     def _activity(self, view: View, key: str) -> _Activity | None:
         sm = self._mean(view, GpuActivity.sm_pct, key)
-        return None if sm is None else _Activity(sm, self._mean(view, GpuActivity.dram_pct, key))
+        # Exactly nothing beside a busy GPU is a counter that does not count here.
+        return _Activity(sm, self._mean(view, GpuActivity.dram_pct, key)) if sm else None
 
     def _mean(self, view: View, metric: Metric, key: str) -> float | None:
         values = [v for v in view.series(metric, key, self.window_s).values if v == v]

@@ -171,15 +171,14 @@ def _of_gpu(view: View, table: type[Table], gpu: Metric, key: str) -> list[str]:
 def _processes(view: View, key: str, width: int, glyphs: Glyphs) -> list[Line]:
     rows = _of_gpu(view, GpuProcess, GpuProcess.gpu, key)
     listed = view.last(Gpu.processes, key)
-    head = _head("Processes", width, glyphs)
-    if not rows:
-        untold = isinstance(listed, Absent) and listed.state is not State.NOT_READ
-        text = f"no list: {why(listed)}" if isinstance(listed, Absent) and untold else "none"
-        if isinstance(listed, Absent) and listed.state is State.NOT_READ:
-            text = "not listed yet"
-        return [*head, _none(text, width)]
+    out = _head("Processes", width, glyphs)
+    if isinstance(listed, Absent) and listed.state is not State.NOT_READ:
+        # Some may be known all the same, from what the driver tells of their utilisation.
+        out += [_none(part, width) for part in wrap(f"no list: {why(listed)}", width - 4)]
+    elif not rows:
+        out.append(_none("none" if not isinstance(listed, Absent) else "not listed yet", width))
     rows.sort(key=lambda row: (-(number(view.last(GpuProcess.mem_bytes, row)) or 0.0), row))
-    return [*head, *(_process(view, row, width) for row in rows)]
+    return [*out, *(_process(view, row, width) for row in rows)]
 
 
 def _process(view: View, row: str, width: int) -> Line:

@@ -9,7 +9,6 @@ from bottletop.model import Absent, State
 from bottletop.tables import Gpu, GpuActivity, GpuEvent, GpuHealth, GpuInstance
 from bottletop.tables.gpu_health import XID
 from bottletop.tui.values import number
-from bottletop.units import bytes_text
 
 if TYPE_CHECKING:
     from bottletop.store import View
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 Note = tuple[str, str]
 """Text and ink."""
 
+GIB = 1 << 30
 LINK = "pcie-link-degraded"
 NO_LIST = frozenset({State.DENIED, State.ERROR, State.IMPLAUSIBLE})
 """Reasons for which a list that is empty must not look like no processes."""
@@ -86,15 +86,16 @@ def _instances(view: View, key: str) -> list[Note]:
     for row in view.keys(GpuInstance):
         if view.text(GpuInstance.gpu, row) != key:
             continue
-        parts = [f"MIG {view.text(GpuInstance.profile, row) or 'device'}"]
+        name = f"MIG {view.text(GpuInstance.profile, row) or 'device'}"
+        parts = []
         used = number(view.last(GpuInstance.mem_used_bytes, row))
         total = number(view.last(GpuInstance.mem_total_bytes, row))
         if used is not None:
-            of = "" if total is None else f" of {bytes_text(total)}"
-            parts.append(f"{bytes_text(used)}{of}")
+            of = "" if total is None else f"/{total / GIB:.1f}"
+            parts.append(f"{used / GIB:.1f}{of} GiB")
         active = number(view.last(GpuActivity.sm_pct, row))
         if active is None:
             active = number(view.last(GpuActivity.graphics_pct, row))
         parts.append("activity n/a" if active is None else f"SM {active:.0f} %")
-        out.append(("  ".join(parts), "text"))
+        out.append((f"{name}: {', '.join(parts)}", "text"))
     return out

@@ -36,6 +36,7 @@ COLUMNS = (("util %", 6), ("power W", 9), ("SM MHz", 11), ("mem GiB", 11), ("°C
 VALUES = sum(width for _, width in COLUMNS)
 SHORT_COLUMNS = (("util %", 6), ("W", 5), ("°C", 4))
 SHORT_VALUES = sum(width for _, width in SHORT_COLUMNS)
+NOTE_LINES = 2
 TWO_UP_MIN = 6
 
 
@@ -247,13 +248,18 @@ def _values(gpu: GpuPicture) -> list[Span]:
 
 def _details(gpu: GpuPicture) -> list[list[Span]]:
     """What else there is to say beside a history of several lines, the most telling first."""
-    lines: list[list[Span]] = [[(f"  {text}", ink)] for text, ink in gpu.notes]
+    lines: list[list[Span]] = [
+        [(f"  {part}", ink)]
+        for text, ink in gpu.notes
+        for part in wrap(text, VALUES - 2, NOTE_LINES)
+    ]
     if gpu.trouble:
         return lines
     if gpu.shared_memory:
         lines.append([(f"  {gpu.shared_memory}", "dim")])
     if gpu.clocks_held:
-        lines.append([("  clocks held: ", "dim"), (gpu.clocks_held, "text")])
+        held = f"clocks held: {gpu.clocks_held}"
+        lines += [[(f"  {part}", "text")] for part in wrap(held, VALUES - 2, NOTE_LINES)]
     if isinstance(gpu.mem_util_pct, (int, float)):
         lines.append([("  memory busy ", "dim"), (f"{gpu.mem_util_pct:.0f} %", "text")])
     if gpu.pcie_in_bytes_s is not None and gpu.pcie_out_bytes_s is not None:
