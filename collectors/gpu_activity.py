@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -83,6 +84,7 @@ _NO_GPM = Absent.unsupported(
     "the driver offers no GPM for this GPU: it needs Hopper or newer, and few vGPU guests have it"
 )
 _ONE_SAMPLE = Absent(State.NOT_READ, "counted between two samples, of which this is the first")
+_TOO_NEW = absence(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 _INVALID = (pynvml.NVML_ERROR_INVALID_ARGUMENT,)
 _NOT_A_NUMBER = Absent.error("the driver had no number for this interval")
 _GONE = Absent(State.LOST, "the driver no longer knows this GPU instance")
@@ -160,9 +162,6 @@ class MetricBatch:
             self._load([number for number in self._ids if number not in unsupported])
 
 
-_TOO_NEW = absence(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-
-
 class Moment(NamedTuple):
     """When a sample was taken, by both clocks: the monotonic one stands still in a suspend."""
 
@@ -184,8 +183,11 @@ class Meter:
         self._driver = driver
         self._clock = clock
         self._take: tuple[Any, ...] = ("nvmlGpmSampleGet", handle)
+        self._unknown: tuple[int, ...] = ()
+        """Codes besides NOT_FOUND that may mean that there is no such instance."""
         if gpu_instance is not None:
             self._take = ("nvmlGpmMigSampleGet", handle, ctypes.c_uint(gpu_instance))
+            self._unknown = _INVALID
         self._buffers: list[ctypes.c_void_p] = []
         """The one filled last comes first."""
         self._taken: Moment | None = None
@@ -221,7 +223,7 @@ class Meter:
                 return made if isinstance(made, Absent) else absence(made)
             self._buffers.append(buffer)
         older, newer = self._buffers
-        code = self._driver.raw(*self._take, newer, also=_INVALID)
+        code = self._driver.raw(*self._take, newer, also=self._unknown)
         if isinstance(code, Absent):
             return code
         self.gone = code != pynvml.NVML_SUCCESS
@@ -267,7 +269,7 @@ def _mean(found: Sequence[float | Absent]) -> float | Absent:
 def _value(counted: Counted, raw: float) -> Value:
     """What is believed of a number, scaled and quantised."""
     metric = counted.metric
-    if raw != raw:
+    if not math.isfinite(raw):
         return _NOT_A_NUMBER
     value = metric.quantise(believed(metric, raw, counted.scale))
     if metric.unit == "%" and isinstance(value, float):

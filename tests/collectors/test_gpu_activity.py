@@ -236,6 +236,7 @@ def test_absurd_numbers_are_implausible_and_a_missing_one_is_no_zero(gpu_host: M
           gpm occupancy -5
           gpm tensor 100.4
           gpm dram nan
+          gpm graphics inf
           gpm nvlink_rx 1e18
           gpm fp16 12
           garbage gpm:12
@@ -249,6 +250,7 @@ def test_absurd_numbers_are_implausible_and_a_missing_one_is_no_zero(gpu_host: M
     assert read.absent(GpuActivity.occupancy_pct, ONE).state is State.UNSUPPORTED
     assert read.number(GpuActivity.tensor_pct, ONE) == 100
     assert read.absent(GpuActivity.dram_pct, ONE).state is State.ERROR
+    assert read.absent(GpuActivity.graphics_pct, ONE).state is State.ERROR
     assert read.absent(GpuActivity.fp32_pct, ONE).state is State.ERROR
     assert read.number(GpuActivity.fp16_pct, ONE) == 12
 

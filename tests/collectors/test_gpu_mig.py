@@ -197,6 +197,18 @@ def test_process_lists_of_the_devices_are_read_only_where_the_gpus_own_do_not_te
     assert [row.key for row in read.rows(GpuProcess)] == [
         *(f"{ONE}/101", f"{ONE}/102", f"{ONE}/103", f"{TWO}/104")
     ]
+    drawing = "nvmlDeviceGetGraphicsRunningProcesses_v3"
+    partly = gpu_host(
+        SLICED.replace(
+            "mig 1",
+            f"mig 1\n  fail {drawing} no-permission\n  process 105 8 0 graphics instance 1 0",
+            1,
+        )
+    )
+    partly.open()
+    read = partly.tick()
+    assert read.number(GpuInstance.processes, mig(2)) == 3
+    assert read.number(Gpu.processes, ONE) == 4
 
 
 def test_a_list_that_fails_is_no_device_without_processes(gpu_host: MakeHost) -> None:
@@ -311,14 +323,18 @@ def test_an_instance_that_went_is_noticed_by_its_samples_not_at_the_next_listing
           mig 1
           mig_device 1 0 1g.10gb 9728 16 1 0 6.5
           mig_device 2 0 1g.10gb 9728 16 1
+          mig_device 3 0 1g.10gb 9728 16 1 6.5
+          process 101 64 0 instance 3 0 6.5
         """
     )
     host.open()
     reads = host.ticks(9)
     assert [i + 1 for i, read in enumerate(reads) if listed(read) is not None] == [1, 6, 8]
     assert reads[6].absent(GpuActivity.sm_pct, mig(1)).state is State.LOST
-    assert listed(reads[7]) == [mig(2)]
-    assert [row.key for row in reads[7].rows(GpuActivity)] == [ONE, mig(2)]
+    assert listed(reads[7]) == [mig(2), mig(3)]
+    assert [row.key for row in reads[7].rows(GpuActivity)] == [ONE, mig(2), mig(3)]
+    # Whose processes are told at once: no device is shown empty for want of a look.
+    assert reads[7].number(GpuInstance.processes, mig(3)) == 1
 
 
 def test_an_instance_that_is_never_found_costs_one_listing_not_one_a_tick(
