@@ -11,7 +11,6 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from bottletop.model import NS_PER_S, Absent, Kind, Metric, Row, Sample, State, Table, Value
-from bottletop.store import STALE_PERIODS
 from bottletop.tables.gpu import Gpu, GpuProcess
 from bottletop.tables.gpu_activity import GpuInstance
 
@@ -27,6 +26,8 @@ READS = 6
 PATIENCE_S = 30
 MOST_PATIENCE_S = 600
 """How long a pace is kept before a quicker one is tried; doubled each time that was too soon."""
+LATE_PERIODS = 2
+"""A value older than so many periods is told as late: just before the store calls it stale."""
 SLACK_NS = NS_PER_S // 20
 """A little early is on time: the beat that reads run on is a hair's breadth uneven."""
 
@@ -122,7 +123,7 @@ def late_value(value: Value, age_s: float) -> Value:
 def aged(values: dict[Metric, Value], age_ns: int, period_s: float) -> dict[Metric, Value]:
     """Values that were read so long ago and are due each `period_s`: late ones where too old."""
     age_s = age_ns / NS_PER_S
-    if age_s <= STALE_PERIODS * period_s:
+    if age_s <= LATE_PERIODS * period_s:
         return values
     return {
         metric: value if _lasts(metric) else late_value(value, age_s)
@@ -160,7 +161,7 @@ class Held:
         for table, sample in self._read.items():
             silent_s = (now_ns - self._told_ns[table]) / NS_PER_S
             age_s = (now_ns - sample.t_ns) / NS_PER_S
-            if age_s <= STALE_PERIODS * table.period_s or silent_s < table.period_s:
+            if age_s <= LATE_PERIODS * table.period_s or silent_s < table.period_s:
                 continue
             self._told_ns[table] = now_ns
             rows = tuple(_late_row(table, row, age_s, now_ns) for row in sample.rows)
