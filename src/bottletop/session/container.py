@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from bottletop.model import NS_PER_S
 from bottletop.session import schema
 from bottletop.session.codec import TailJudgement
-from bottletop.session.encode import Encoder, pack_tail
+from bottletop.session.encode import Encoder, aligned, pack_tail
 from bottletop.session.events import Arrived, Evaluated, Event, Mark
 from bottletop.session.findings import FindingLog
 from bottletop.session.judgements import JudgementEncoder
@@ -100,11 +100,14 @@ class Container:
         self._evaluated_in_tail = 0
         self._evaluations = 0
         self._tail: deque[_TailRef] = deque()
+        self._tail_bytes = 0
         self._tail_rows = 0
         self._last_ns = anchor.mono_ns
         self._last_arrival = 0
         self._commits_ns: deque[int] = deque(maxlen=COMMITS_JUDGED)
         self._sealed = 0
+        self._covers = False
+        """Something was sealed since rows of the tail went."""
         self.dropped_rows = 0
         self.waits_for_disk = synchronous == "FULL"
         """False once commits no longer wait: a power cut may then take the last minute."""
@@ -208,15 +211,15 @@ class Container:
 
     def _seal_old(self) -> None:
         """Seal the table that holds the tail up, one a commit: read seldom, or rows too large."""
-        open_blocks = [block for block in self._blocks.values() if block.samples]
-        if not open_blocks:
+        oldest: _OpenBlock | None = None
+        for block in self._blocks.values():
+            samples = block.samples
+            if samples and (oldest is None or samples[0].arrival < oldest.samples[0].arrival):
+                oldest = block
+        if oldest is None:
             return
-        oldest = min(open_blocks, key=lambda block: block.samples[0].arrival)
         before_ns = self._last_ns - schema.BLOCK_AGE_S * NS_PER_S
-        if (
-            oldest.samples[0].sample.t_ns < before_ns
-            or sum(row.size for row in self._tail) > schema.TAIL_BYTES
-        ):
+        if oldest.samples[0].sample.t_ns < before_ns or self._tail_bytes > schema.TAIL_BYTES:
             self._seal(oldest)
 
     def _seal(self, block: _OpenBlock) -> None:
@@ -237,22 +240,25 @@ class Container:
         block.samples, block.stamps, block.in_tail, block.rows = [], [], 0, 0
         block.limit = schema.BLOCK_SAMPLES
         self._sealed += 1
+        self._covers = True
 
     def _write_tail(self) -> None:
         """One row with all that is new and in no block yet; rows that blocks cover go."""
         arrived: list[tuple[Encoder, Arrived]] = []
         stamps: list[int] = []
         for block in self._blocks.values():
-            arrived += [(block.encoder, one) for one in block.samples[block.in_tail :]]
-            stamps += block.stamps[2 * block.in_tail :]
-            block.in_tail = len(block.samples)
+            if block.in_tail < len(block.samples):
+                arrived += [(block.encoder, one) for one in block.samples[block.in_tail :]]
+                stamps += block.stamps[2 * block.in_tail :]
+                block.in_tail = len(block.samples)
         judged = self._evaluated[self._evaluated_in_tail :]
         stamps += [one.judgement.t_ns for one in judged]
         self._evaluated_in_tail = len(self._evaluated)
         if arrived or judged:
             arrived.sort(key=lambda item: item[1].arrival)
             self._insert_tail(arrived, judged, stamps)
-        self._prune_tail()
+        if self._covers:
+            self._prune_tail()
 
     def _insert_tail(
         self,
@@ -266,6 +272,7 @@ class Container:
             for number, one in enumerate(judged, first)
         ]
         data = pack_tail([encoder.tail(one) for encoder, one in arrived], judgements)
+        self._tail_bytes += len(data)
         self._tail_rows += 1
         self._tail.append(
             _TailRef(
@@ -286,7 +293,9 @@ class Container:
         number = self._evaluations - len(self._evaluated) + 1
         covered = 0
         while self._tail and self._tail[0].arrival < arrival and self._tail[0].number < number:
-            covered = self._tail.popleft().id
+            row = self._tail.popleft()
+            covered, self._tail_bytes = row.id, self._tail_bytes - row.size
+        self._covers = False
         if covered:
             self._db.execute("DELETE FROM tail WHERE id<=?", (covered,))
 
@@ -313,6 +322,7 @@ class Container:
             (first, len(times), min(times), max(times), *self._judgements.batch(self._evaluated)),
         )
         self._evaluated, self._evaluated_in_tail = [], 0
+        self._covers = True
 
     def _mark(self, mark: Mark) -> None:
         self._db.execute(
@@ -365,7 +375,10 @@ class Container:
 
 def _ends(sample: Sample) -> tuple[int, int]:
     """The stamps between which all of a sample lies."""
-    stamps = {sample.t_ns, *map(_STAMP, sample.rows)}
+    t_ns = sample.t_ns
+    if aligned(sample):
+        return t_ns, t_ns
+    stamps = {t_ns, *map(_STAMP, sample.rows)}
     return min(stamps), max(stamps)
 
 

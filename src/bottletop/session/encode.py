@@ -6,7 +6,7 @@ beside what it measures, so whole columns go through C loops wherever they can.
 
 from __future__ import annotations
 
-from itertools import groupby
+from itertools import groupby, repeat
 from operator import itemgetter, sub
 from typing import TYPE_CHECKING, Any
 
@@ -93,7 +93,6 @@ class Encoder:
         arrival, sample = arrived
         rows, t_ns = sample.rows, sample.t_ns
         n = len(rows)
-        aligned = {t_ns}.issuperset(map(_STAMP, rows))
         columns: list[Any] = []
         for values in zip(*map(_VALUES, rows), strict=True):
             first = values[0]
@@ -108,7 +107,7 @@ class Encoder:
             sample.took_ns,
             n,
             self._key_column(tuple(map(_KEY, rows))),
-            [] if aligned else list(map(_STAMP, rows)),
+            [] if aligned(sample) else list(map(_STAMP, rows)),
             columns,
         )
 
@@ -133,7 +132,7 @@ class Encoder:
         layout_of = [
             layouts.setdefault(tuple(map(_KEY, sample.rows)), len(layouts)) for sample in samples
         ]
-        series = _series(samples, next(iter(layouts)) if len(layouts) == 1 else None)
+        series = _series(samples, list(layouts), layout_of)
         number = {key: at for at, key in enumerate(series)}
         entities = [
             Entity(self._intern(key), integers(offsets), self._columns(rows))
@@ -159,7 +158,8 @@ class Encoder:
             zip(*map(_VALUES, rows), strict=True), self._quanta, self._texts, strict=True
         ):
             first = values[0]
-            if values[-1] == first and values.count(first) == n:
+            last = values[-1]
+            if (last is first or last == first) and values.count(first) == n:
                 columns.append(self._constant(first, quantum, text))
                 continue
             # Most columns that change are counters. Their sum is an integer only if they all are,
@@ -240,28 +240,48 @@ class Encoder:
         return self._specials.setdefault(special, len(self._specials))
 
 
+def aligned(sample: Sample) -> bool:
+    """Whether all rows are of the moment of their sample."""
+    return {sample.t_ns}.issuperset(map(_STAMP, sample.rows))
+
+
+_Series = dict[str, tuple[list["Row"], list[int]]]
+"""Rows of each key with the offsets of their stamps, keys in the order of their first rows."""
+
+
 def _series(
-    samples: list[Sample], layout: tuple[str, ...] | None
-) -> dict[str, tuple[Sequence[Row], list[int]]]:
-    """Rows of each key with the offsets of their stamps; `layout` when all samples share one."""
-    if layout is not None and len(set(layout)) == len(layout):
-        times = [sample.t_ns for sample in samples]
-        columns = zip(layout, zip(*[sample.rows for sample in samples], strict=True), strict=True)
-        if all({sample.t_ns}.issuperset(map(_STAMP, sample.rows)) for sample in samples):
-            zeros = [0] * len(samples)
-            return {key: (rows, zeros) for key, rows in columns}
-        return {key: (rows, list(map(sub, map(_STAMP, rows), times))) for key, rows in columns}
-    series: dict[str, tuple[list[Row], list[int]]] = {}
-    for sample in samples:
-        t_ns = sample.t_ns
-        for key, run in groupby(sample.rows, _KEY):
-            if key not in series:
-                series[key] = ([], [])
-            new = list(run)
-            rows, offsets = series[key]
-            rows += new
-            offsets += [stamp - t_ns for stamp in map(_STAMP, new)]
-    return dict(series)
+    samples: list[Sample], layouts: Sequence[tuple[str, ...]], layout_of: list[int]
+) -> _Series:
+    """The rows of samples by key; neighbours of one layout, as most are, turned around at once."""
+    series: _Series = {}
+    at = 0
+    for number, run in groupby(layout_of):
+        end = at + sum(1 for _ in run)
+        layout = layouts[number]
+        alone = len(set(layout)) == len(layout)
+        (_extend if alone else _extend_repeated)(series, layout, samples[at:end])
+        at = end
+    return series
+
+
+def _extend(series: _Series, layout: tuple[str, ...], run: list[Sample]) -> None:
+    """Add the rows of samples of one layout, in which each key comes once."""
+    times = None if all(map(aligned, run)) else [sample.t_ns for sample in run]
+    zeros = [0] * len(run)
+    columns = zip(*[sample.rows for sample in run], strict=True)
+    for key, new in zip(layout, columns, strict=True):
+        rows, offsets = series.setdefault(key, ([], []))
+        rows += new
+        offsets += zeros if times is None else map(sub, map(_STAMP, new), times)
+
+
+def _extend_repeated(series: _Series, layout: tuple[str, ...], run: list[Sample]) -> None:
+    """Add the rows of samples of one layout, in which a key may come more than once."""
+    for sample in run:
+        for key, row in zip(layout, sample.rows, strict=True):
+            rows, offsets = series.setdefault(key, ([], []))
+            rows.append(row)
+            offsets.append(row.t_ns - sample.t_ns)
 
 
 def _is_wide(value: object) -> bool:

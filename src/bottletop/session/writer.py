@@ -68,6 +68,7 @@ class Recorder:
         clock: Clock | None = None,
     ) -> None:
         self._path = Path(path).absolute()
+        self._files = str(self._path), f"{self._path}-wal"
         self._clock = clock or SystemClock()
         self._since_ns = self._clock.monotonic_ns()
         self._queue: deque[_Queued] = deque()
@@ -246,8 +247,7 @@ class Recorder:
 
     def _note(self, container: Container) -> None:
         """Let `status` know what the file has come to."""
-        log = self._path.with_name(self._path.name + "-wal")
-        self._size_bytes = _size(self._path) + _size(log)
+        self._size_bytes = sum(map(_size, self._files))
         self._dropped_rows += container.dropped_rows
         container.dropped_rows = 0
         if not container.waits_for_disk and not self._error:
@@ -269,7 +269,7 @@ class Recorder:
                 event.set()
 
 
-def _size(path: Path) -> int:
+def _size(path: str) -> int:
     try:
         return os.stat(path).st_size
     except OSError:
