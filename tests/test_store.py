@@ -40,6 +40,25 @@ def test_a_value_older_than_two_periods_is_stale() -> None:
         late.mean(Gpu.util_pct, "GPU-a", 10)
 
 
+def test_a_table_that_is_filled_slowly_is_fresh_and_looked_back_on_at_its_own_pace() -> None:
+    store = Store({Gpu: 60.0})
+    for minute in range(20):
+        store.ingest(gpu_sample(1 + 60 * minute, util_pct=minute, energy_mj=minute * 60_000))
+    view = store.view((1 + 60 * 19 + 110) * NS_PER_S)
+    assert view.last(Gpu.util_pct, "GPU-a") == 19
+    assert view.keys(Gpu) == ["GPU-a"]
+    assert (view.period_s(Gpu), view.reach_s(Gpu, 5)) == (60, 300)
+    assert list(view.series(Gpu.util_pct, "GPU-a", 5).values) == [16, 17, 18, 19]
+    assert view.growth(Gpu.energy_mj, "GPU-a", 10).per_s == pytest.approx(1000)
+    assert len(view.series(Gpu.util_pct, "GPU-a", 300).values) == 20
+    assert isinstance(store.view((1 + 60 * 22) * NS_PER_S).last(Gpu.util_pct, "GPU-a"), Absent)
+
+
+def test_a_table_that_is_filled_faster_than_declared_keeps_its_windows() -> None:
+    store = Store({Gpu: 0.1})
+    assert store.view(0).reach_s(Gpu, 30) == 30
+
+
 def test_an_entity_that_left_the_newest_sample_is_gone() -> None:
     store = Store()
     for t_s, names in ((1, ("sda", "sdb")), (2, ("sdb",))):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,7 +14,12 @@ from importlab import codes, query, read, watch
 from bottletop import importers, report
 from bottletop.cli import main
 from bottletop.importers import NotImportable
+from bottletop.importers.base import Fact, GpuId, Material, Options, Reading
 from bottletop.model import VerdictState
+from bottletop.tables import Gpu
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 DATA = Path(__file__).parent / "data"
 HEADER = (
@@ -123,6 +129,25 @@ def test_a_gap_in_the_log_ends_nothing_and_invents_nothing() -> None:
     found = watch(read("\n".join([*early, *late])))
     assert not codes(found)
     assert found.watched_s == pytest.approx(86_439)
+
+
+def test_another_format_is_one_class_that_is_listed() -> None:
+    class Doorbell:
+        format = "doorbell log"
+
+        def recognise(self, head: Sequence[str]) -> float:
+            return float(head[0] == "DOORBELL")
+
+        def read(self, material: Material, options: Options) -> Reading:
+            del options
+            rings = [float(line) for line in material.lines[1:] if line]
+            facts = [Fact(Gpu, t_s, {Gpu.util_pct: 50}, GpuId(index=0)) for t_s in rings]
+            return Reading(self.format, facts)
+
+    found = importers.material("x", b"DOORBELL\n0\n1\n2\n")
+    reading = importers.read(found, importers=(*importers.IMPORTERS, Doorbell()))
+    assert reading.format == "doorbell log"
+    assert watch(reading).watched_s == 2
 
 
 # -- the command ---------------------------------------------------------------------------------

@@ -97,6 +97,33 @@ def test_fires_on_k_of_n_and_not_before() -> None:
     assert active(judgements) == "------AAA"
 
 
+@pytest.mark.parametrize(
+    ("looks", "shown"), [(60, "---A"), (30, "---A"), (20, "--AA"), (1, "-AAA")]
+)
+def test_a_short_log_needs_a_part_of_k(looks: int, shown: str) -> None:
+    class Patient(Scripted):
+        fire = KofN(3, 3)
+
+    engine, store = Engine([Patient("qFFFF")], looks=looks), Store()
+    out = []
+    for at in range(4):
+        t_ns = START_NS + at * NS_PER_S
+        rows = (Disk.row("sda", t_ns, {Disk.reads: at}),)
+        store.ingest(Sample("test", Disk, t_ns, 0, rows))
+        out.append(engine.evaluate(store.view(t_ns)))
+    assert active(out) == shown
+
+
+def test_time_between_the_lines_of_a_coarse_log_counts_as_watched() -> None:
+    engine, store = Engine([Scripted("F")], cadence_s=60), Store({Disk: 60.0})
+    for at in range(10):
+        t_ns = START_NS + at * 60 * NS_PER_S
+        store.ingest(Sample("log", Disk, t_ns, 0, (Disk.row("sda", t_ns, {Disk.reads: at}),)))
+        engine.evaluate(store.view(t_ns))
+    (finding,) = engine.summary().findings
+    assert finding.active_s == pytest.approx(9 * 60)
+
+
 def test_clears_only_when_k_of_n_are_beyond_the_looser_condition() -> None:
     judgements, _ = run(Scripted("FFnnqnqqq"), seconds=9)
     assert active(judgements) == "-AAAAAA--"
