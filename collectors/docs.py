@@ -236,8 +236,14 @@ SIGNALS = (
         (GpuInstance.mem_total_bytes, GpuInstance.mem_used_bytes),
         "nvmlDeviceGetMemoryInfo of the MIG device",
         INSTANCES,
+        "the driver denies it",
     ),
-    Signal((GpuInstance.processes,), "process list, by instance", INSTANCES),
+    Signal(
+        (GpuInstance.processes,),
+        "process lists of the GPU by instance ids, else of the MIG device",
+        INSTANCES,
+        "both are denied",
+    ),
     Signal((GpuLink.gpu, GpuLink.link), "field 91, else nvmlDeviceGetNvLinkState", AT_OPEN),
     Signal(
         GpuEvent.columns,
@@ -273,7 +279,8 @@ def told() -> Iterator[tuple[Metric, tuple[str, str, str]]]:
     for counted in COUNTED:
         ids = counted.ids
         numbers = f"{ids[0]}" if len(ids) == 1 else f"{ids[0]}-{ids[-1]}, their mean"
-        yield counted.metric, (f"GPM metric {numbers}", EACH, "before Hopper; the driver denies it")
+        absent = "; ".join(filter(None, ("before Hopper; the driver denies it", counted.lacking)))
+        yield counted.metric, (f"GPM metric {numbers}", EACH, absent)
     for signal in SIGNALS:
         for metric in signal.metrics:
             yield metric, (signal.source, signal.every, signal.absent)

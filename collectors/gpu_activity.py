@@ -53,12 +53,19 @@ _VERSION = 1
 
 
 class Counted(NamedTuple):
-    """One column: the metrics it is the mean of, and what a raw number is multiplied by."""
+    """One column: the metrics it is the mean of, and what a raw number is multiplied by.
+
+    `lacking` says where it is absent besides all others.
+    """
 
     metric: Metric
     ids: tuple[int, ...]
     scale: float = 1
+    lacking: str = ""
 
+
+_LINK = "of a MIG instance, where links are counted by GPU only"
+_C2C = f"there is no link to a CPU; {_LINK}"
 
 COUNTED = (
     Counted(GpuActivity.graphics_pct, (1,)),
@@ -70,13 +77,13 @@ COUNTED = (
     Counted(GpuActivity.fp64_pct, (11,)),
     Counted(GpuActivity.fp32_pct, (12,)),
     Counted(GpuActivity.fp16_pct, (13,)),
-    Counted(GpuActivity.pcie_tx_bytes_per_s, (20,), _MIB),
-    Counted(GpuActivity.pcie_rx_bytes_per_s, (21,), _MIB),
+    Counted(GpuActivity.pcie_tx_bytes_per_s, (20,), _MIB, _LINK),
+    Counted(GpuActivity.pcie_rx_bytes_per_s, (21,), _MIB, _LINK),
     Counted(GpuActivity.decoder_pct, tuple(range(30, 38))),
-    Counted(GpuActivity.nvlink_rx_bytes_per_s, (60,), _MIB),
-    Counted(GpuActivity.nvlink_tx_bytes_per_s, (61,), _MIB),
-    Counted(GpuActivity.c2c_tx_bytes_per_s, (100,), _MIB),
-    Counted(GpuActivity.c2c_rx_bytes_per_s, (101,), _MIB),
+    Counted(GpuActivity.nvlink_rx_bytes_per_s, (60,), _MIB, _LINK),
+    Counted(GpuActivity.nvlink_tx_bytes_per_s, (61,), _MIB, _LINK),
+    Counted(GpuActivity.c2c_tx_bytes_per_s, (100,), _MIB, _C2C),
+    Counted(GpuActivity.c2c_rx_bytes_per_s, (101,), _MIB, _C2C),
     Counted(GpuActivity.context_switch_pct, (174,)),
 )
 
@@ -254,7 +261,7 @@ def _cells(answers: Mapping[int, float | Absent], interval_s: float) -> tuple[Va
     cells: list[Value] = [NOT_READ] * len(GpuActivity.columns)
     cells[GpuActivity.interval_s.index] = GpuActivity.interval_s.quantise(interval_s)
     for counted in COUNTED:
-        metric, ids, _ = counted
+        metric, ids = counted.metric, counted.ids
         raw = answers[ids[0]] if len(ids) == 1 else _mean([answers[number] for number in ids])
         cells[metric.index] = raw if isinstance(raw, Absent) else _value(counted, raw)
     return tuple(cells)
