@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bottletop.gpu_text import memory_text
+from bottletop.gpu_text import held_text, memory_text, notes
 from bottletop.model import Absent, State, Value
 from bottletop.rings import EMPTY
 from bottletop.tables import Gpu, GpuProcess, GpuUtilSample
-from bottletop.tables.gpu import ASLEEP, NO_ACCESS, UNIFIED, clock_event_text
+from bottletop.tables.gpu import ASLEEP, NO_ACCESS, UNIFIED
 from bottletop.tui import history, marks
-from bottletop.tui.gpu_notes import notes
 from bottletop.tui.layout import FEW_GPUS
 from bottletop.tui.values import number, per_s
 from bottletop.units import value_text
@@ -19,10 +18,10 @@ from bottletop.units import value_text
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from bottletop.gpu_text import Note
     from bottletop.model import Finding
     from bottletop.rings import Series
     from bottletop.store import View
-    from bottletop.tui.gpu_notes import Note
     from bottletop.tui.history import Grid
     from bottletop.tui.marks import Mark, Moment
 
@@ -143,7 +142,6 @@ def _gpu(
         else view.series(Gpu.util_pct, key, span_s + _SLACK_S)
     )
     fine = EMPTY if long else view.series(GpuUtilSample.util_pct, key, span_s + _SLACK_S)
-    reasons = view.last(Gpu.clock_event_reasons, key)
     return GpuPicture(
         key=key,
         index=_kept(view.last(Gpu.index, key)),
@@ -163,8 +161,8 @@ def _gpu(
         pcie_in_bytes_s=per_s(view, Gpu.pcie_rx_bytes, key),
         pcie_out_bytes_s=per_s(view, Gpu.pcie_tx_bytes, key),
         processes=processes.get(key, ()),
-        clocks_held=_held(reasons),
-        notes=notes(view, key, mark),
+        clocks_held=held_text(view, key),
+        notes=notes(view, key, mark.codes if mark is not None else ()),
         fine=fine,
         coarse=coarse,
         moments=() if long else marks.moments(view, key, findings, span_s),
@@ -241,12 +239,6 @@ def _util(view: View, key: str) -> Value:
     if not values or window_s is None or len(values) * window_s < 0.6 * UTIL_S:
         return snapshot
     return sum(values) / len(values)
-
-
-def _held(reasons: Value) -> str:
-    if not isinstance(reasons, int) or reasons in (0, 1):
-        return ""
-    return clock_event_text(reasons & ~1)
 
 
 def _processes(view: View) -> dict[str, tuple[tuple[int, str, str, Value], ...]]:

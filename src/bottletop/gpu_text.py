@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bottletop.model import Absent, Kind, State
-from bottletop.tables import Gpu, GpuProcess, Memory
+from bottletop.model import Absent, Kind, Severity, State
+from bottletop.tables import (
+    Gpu,
+    GpuActivity,
+    GpuEvent,
+    GpuHealth,
+    GpuInstance,
+    GpuProcess,
+    Memory,
+)
 from bottletop.tables.gpu import HEALTH, OK, UNIFIED, clock_event_text
+from bottletop.tables.gpu_health import XID
 from bottletop.units import MISSING, bytes_text, value_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
     from bottletop.model import Metric, Value
     from bottletop.store import View
@@ -18,12 +27,33 @@ if TYPE_CHECKING:
 MIB, GIB = 1 << 20, 1 << 30
 MOST_PROCESSES = 8
 IDLE_PCT = 5.0
+GPU_IDLE = 0x001
+DEGRADED = "pcie-link-degraded"
+NO_LIST = frozenset({State.DENIED, State.ERROR, State.IMPLAUSIBLE})
+"""Reasons for which a list that is empty must not look like no processes."""
 SHOWN: tuple[Metric, ...] = (Gpu.util_pct, Gpu.power_w, Gpu.sm_clock_mhz, Gpu.temp_c)
 
 
-def gpu_lines(view: View) -> list[str]:
-    """One line a GPU: what it is, its main readings, memory and link, as of now."""
-    return [_line(view, key) for key in view.keys(Gpu)]
+def gpu_lines(view: View, codes: Mapping[str, Collection[str]] | None = None) -> list[str]:
+    """One line a GPU: what it is, its main readings, memory and link, as of now; then its notes.
+
+    `codes` are those of the findings about each GPU.
+    """
+    lines = []
+    for key in view.keys(Gpu):
+        lines.append(_line(view, key))
+        lines += [f"  {note.text}" for note in notes(view, key, (codes or {}).get(key, ()))]
+        held = held_text(view, key)
+        if held:
+            lines.append(f"  clocks held: {held}")
+    return lines
+
+
+def held_text(view: View, key: str) -> str:
+    """What holds the clocks at this instant; empty when nothing does, or only idleness."""
+    reasons = view.last(Gpu.clock_event_reasons, key)
+    bits = int(reasons) & ~GPU_IDLE if isinstance(reasons, (int, float)) else 0
+    return clock_event_text(bits) if bits else ""
 
 
 def _line(view: View, key: str) -> str:
@@ -92,6 +122,105 @@ def link_text(view: View, key: str) -> str:
         if isinstance(lanes, (int, float)) and lanes > width:
             text += f" (max x{lanes:.0f})"
     return text
+
+
+# -- notes ---------------------------------------------------------------------------------------
+
+
+class Note(NamedTuple):
+    """A few words beside the numbers of a GPU; None where nothing is wrong."""
+
+    text: str
+    severity: Severity | None = None
+
+
+def notes(view: View, key: str, codes: Collection[str] = ()) -> tuple[Note, ...]:
+    """What is to be said of a GPU beside its numbers, the most telling first.
+
+    Health, the link where `codes`, those of the findings about it, judge it, MIG devices, and why
+    there is no list of processes.
+    """
+    out = [*_health(view, key), *_degraded_link(view, key, codes), *_instances(view, key)]
+    listed = view.last(Gpu.processes, key)
+    if isinstance(listed, Absent) and listed.state in NO_LIST:
+        out.append(Note(f"processes: {listed.state.value}", Severity.WARN))
+    slower = _number(view.last(Gpu.driver_backoff, key))
+    if slower is not None and slower > 1:
+        out.append(Note(f"read {slower:.0f} times slower: driver calls are slow"))
+    return tuple(out)
+
+
+def _xids(view: View, key: str) -> list[int]:
+    """Xid numbers of the last day, each once, in order."""
+    kinds = view.series(GpuEvent.kind, key, GpuEvent.kept_s)
+    if not kinds.t_ns:
+        return []
+    numbers = view.series(GpuEvent.xid, key, GpuEvent.kept_s)
+    pairs = zip(kinds.values, numbers.values, strict=True)
+    return list(dict.fromkeys(int(xid) for kind, xid in pairs if kind == XID and xid == xid))
+
+
+def _health(view: View, key: str) -> list[Note]:
+    """Errors and repairs in a few words; nothing where all is well."""
+    parts, severity = [], Severity.WARN
+    action = _number(view.last(GpuHealth.recovery_action, key))
+    if action:
+        parts.append(f"needs {GpuHealth.recovery_action.labels.get(int(action), 'recovery')}")
+        severity = Severity.CRIT
+    seen = _xids(view, key)
+    if seen:
+        parts.append(f"Xid {', '.join(map(str, seen[:4]))}")
+    errors = _number(view.last(GpuHealth.ecc_uncorrected, key))
+    if errors:
+        parts.append(f"ECC {errors:.0f} uncorrected")
+    for metric, text in (
+        (GpuHealth.row_remap_failed, "row remap failed"),
+        (GpuHealth.row_remap_pending, "row remap pending"),
+        (GpuHealth.page_retirement_pending, "page retirement pending"),
+    ):
+        if view.last(metric, key) == 1:
+            parts.append(text)
+    return [Note(", ".join(parts), severity)] if parts else []
+
+
+def _degraded_link(view: View, key: str, codes: Collection[str]) -> list[Note]:
+    """The PCIe link, where a finding says that it is below what it can be."""
+    if DEGRADED not in codes:
+        return []
+    have = [_number(view.last(metric, key)) for metric in (Gpu.pcie_width, Gpu.pcie_gen)]
+    most = [_number(view.last(metric, key)) for metric in (Gpu.pcie_width_max, Gpu.pcie_gen_max)]
+    if None in have or None in most:
+        return [Note("PCIe link degraded", Severity.WARN)]
+    told = [f"x{width:.0f} Gen{gen:.0f}" for width, gen in (have, most)]
+    return [Note(f"PCIe {told[0]} of {told[1]}", Severity.WARN)]
+
+
+def _instances(view: View, key: str) -> list[Note]:
+    """MIG devices with their memory and activity: a GPU in MIG mode has no utilisation."""
+    out: list[Note] = []
+    for row in view.keys(GpuInstance):
+        if view.text(GpuInstance.gpu, row) != key:
+            continue
+        name = f"MIG {view.text(GpuInstance.profile, row) or 'device'}"
+        parts = []
+        used = _number(view.last(GpuInstance.mem_used_bytes, row))
+        total = _number(view.last(GpuInstance.mem_total_bytes, row))
+        if used is not None:
+            of = "" if total is None else f"/{total / GIB:.1f}"
+            parts.append(f"{used / GIB:.1f}{of} GiB")
+        active = _number(view.last(GpuActivity.sm_pct, row))
+        if active is None:
+            active = _number(view.last(GpuActivity.graphics_pct, row))
+        parts.append("activity n/a" if active is None else f"SM {active:.0f} %")
+        out.append(Note(f"{name}: {', '.join(parts)}"))
+    return out
+
+
+def _number(value: Value) -> float | None:
+    return value if isinstance(value, (int, float)) else None
+
+
+# -- processes -----------------------------------------------------------------------------------
 
 
 def process_lines(view: View) -> list[str]:

@@ -157,7 +157,10 @@ def _server(stat: ServerStat) -> dict[str, Any]:
 def text(watch: Watch, width: int = 80) -> str:
     """The same for people: verdict first, then evidence, then what could not be seen."""
     parts = [_head(watch), _verdict(watch, width)]
-    gpus = [*gpu_lines(watch.view), *process_lines(watch.view)]
+    about: dict[str, list[str]] = {}
+    for finding in watch.judgement.findings:
+        about.setdefault(finding.scope, []).append(finding.code)
+    gpus = [*gpu_lines(watch.view, about), *process_lines(watch.view)]
     if gpus:
         parts.append("\n".join(gpus))
     servers = _servers(watch)

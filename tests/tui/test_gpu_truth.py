@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bottletop import report
 from bottletop.clock import anchor
 from bottletop.collectors.base import Unavailable
 from bottletop.model import NO_VERDICT, Judgement, Source, SourceState
 from bottletop.rules.engine import Engine
-from bottletop.snapshot import Snapshot
+from bottletop.snapshot import Snapshot, Watch
 from bottletop.store import Store
 from bottletop.tables import GpuProcess
 from nvml.build import build
@@ -479,3 +480,40 @@ async def test_a_host_without_gpus_says_that_there_is_none_to_show(simulated: Ma
     feed = simulated("fail nvmlInit not-loaded\ngpu")
     async with dashboard(feed.run(1)) as stage:
         assert "no GPU to show" in await stage.press("i")
+
+
+# -- the report --------------------------------------------------------------------------------
+
+
+def report_of(feed: Simulated) -> str:
+    """`bottletop report` on what was watched, as text."""
+    return report.text(
+        Watch(
+            judgement=feed.engine.summary(),
+            view=feed.store.view(feed.host.clock.monotonic_ns()),
+            anchor=anchor(feed.host.clock),
+            sources=(feed.source,),
+            target=None,
+            watched_s=float(feed.seconds),
+        )
+    )
+
+
+def test_the_report_tells_faults_and_partitions_like_the_screens(simulated: Make) -> None:
+    told = report_of(
+        simulated(
+            "gpu\n  busy 95\n  pcie_gen 1\n  pcie_gen_max 5\n  pcie_width 4\n  pcie_width_max 16\n"
+            "  ecc_uncorrected 3\n  rows_pending 1\n  event 5.5 0x8 79\n  reasons 0x40\n"
+            f"{MIG}gpu\n  lost\n"
+            "gpu\n  fail nvmlDeviceGet*RunningProcesses* no-permission\n  process 4009 1 1\n"
+        ).run(50)
+    )
+    rows = told.splitlines()
+    assert "  Xid 79, ECC 3 uncorrected, row remap pending" in rows
+    assert "  PCIe x4 Gen1 of x16 Gen5" in rows
+    assert "  clocks held: hardware thermal slowdown" in rows
+    assert "  MIG 1g.10gb: 2.0/9.6 GiB, SM 45 %" in rows
+    assert "  processes: denied" in rows
+    assert any("lost" in row for row in rows if row.startswith("GPU 3 "))
+    assert "CRIT   recovery-required" in told
+    assert "CRIT   xid-event" in told

@@ -249,9 +249,9 @@ def _values(gpu: GpuPicture) -> list[Span]:
 def _details(gpu: GpuPicture) -> list[list[Span]]:
     """What else there is to say beside a history of several lines, the most telling first."""
     lines: list[list[Span]] = [
-        [(f"  {part}", ink)]
-        for text, ink in gpu.notes
-        for part in wrap(text, VALUES - 2, NOTE_LINES)
+        [(f"  {part}", "text" if note.severity is None else SEVERITY_INKS[note.severity])]
+        for note in gpu.notes
+        for part in wrap(note.text, VALUES - 2, NOTE_LINES)
     ]
     if gpu.trouble:
         return lines
