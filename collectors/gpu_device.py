@@ -100,6 +100,8 @@ class Device:
         self._mig: Value = NOT_READ
         """MIG mode when it could last be read."""
         self._rare: dict[Metric, Value] = {}
+        self._kept: tuple[Value, ...] = ()
+        """Cells of the last row that come from facts, slow and rare reads."""
         self._rare_due_ns = self._rare_ns = 0
         self.health: tuple[Row, list[Row]] | None = None
         """Rows of `gpu_health` and `gpu_link` that are new; whoever takes them sets it to None."""
@@ -154,7 +156,7 @@ class Device:
             self._acquire()
             cells = self._cells(step)
             self.processes.sample_utilisation(cells[Gpu.util_pct])
-            changed = list_instances and self.instances.refresh(cells[Gpu.mig])
+            changed = list_instances and self.instances.refresh(self._slow[Gpu.mig])
             if list_processes or changed:
                 self.processes.refresh()
                 self.instances.place(self.processes)
@@ -180,22 +182,30 @@ class Device:
             Gpu.stamp_correction_s: util.correction_s,
         }
         self.instances.due |= self._activity.outdated
-        return Reads(Gpu.row(self.uuid, now_ns, self._part.worded(cells)), *rows)
+        row = Gpu.row(self.uuid, now_ns, self._part.worded(cells), self._kept)
+        return Reads(row, *rows)
 
     def _cells(self, step: Step) -> dict[Metric, Value]:
+        """What is read now; the other columns are in `_kept`."""
         now_ns = self._clock.monotonic_ns()
-        if now_ns >= self._slow_due_ns:
-            self._slow = self._read_slow(now_ns, SLOW_PERIOD_S * step.slow)
-            self._slow_ns = now_ns
-        if now_ns >= self._rare_due_ns:
-            self._rare = self._read_rare(now_ns, RARE_PERIOD_S * step.slow)
-            self._rare_ns = now_ns
+        slow_s, rare_s = SLOW_PERIOD_S * step.slow, RARE_PERIOD_S * step.slow
+        # The pace may have become quicker since a turn was set.
+        slowly = now_ns >= min(self._slow_due_ns, self._slow_ns + slow_s * NS_PER_S)
+        rarely = now_ns >= min(self._rare_due_ns, self._rare_ns + rare_s * NS_PER_S)
+        if slowly:
+            self._slow, self._slow_ns = self._read_slow(now_ns, slow_s), now_ns
+        if rarely:
+            self._rare, self._rare_ns = self._read_rare(now_ns, rare_s), now_ns
+        if slowly or rarely or step.slow > 1:  # what is read more rarely grows old meanwhile
+            kept = {
+                Gpu.health: OK,
+                **self.facts,
+                **aged(self._slow, now_ns - self._slow_ns, SLOW_PERIOD_S),
+                **aged(self._rare, now_ns - self._rare_ns, RARE_PERIOD_S),
+            }
+            self._kept = Gpu.row(self.uuid, now_ns, self._part.worded(kept)).values
         return {
-            Gpu.health: OK,
             Gpu.driver_backoff: step.fast,
-            **self.facts,
-            **aged(self._slow, now_ns - self._slow_ns, SLOW_PERIOD_S),
-            **aged(self._rare, now_ns - self._rare_ns, RARE_PERIOD_S),
             **self._columns.utilisation(self._slow[Gpu.mig]),
             **self._columns.read(EACH_READ),
         }

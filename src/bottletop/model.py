@@ -176,9 +176,10 @@ class Table:
         for metric, value in values.items():
             if metric.table is not cls:
                 raise KeyError(f"{metric!r} is not a column of {cls.name}")
-            # Whole numbers of a whole unit, the most common case, need no call.
-            whole = value.__class__ is int and metric.quantum == 1
-            cells[metric.index] = value if whole else metric.quantise(value)
+            # Whole numbers of a whole unit, and what has none, are most of all and need no call.
+            kind = value.__class__
+            done = kind is Absent or kind is str or (kind is int and metric.quantum == 1)
+            cells[metric.index] = value if done else metric.quantise(value)
         return Row(key, t_ns, tuple(cells))
 
 
