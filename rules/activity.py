@@ -21,9 +21,10 @@ from bottletop.store import Missing
 from bottletop.tables import HotThread, Process, Thread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from bottletop.model import Metric, Table
+    from bottletop.rings import Ends
     from bottletop.store import View
 
 NEEDS: tuple[Metric, ...] = (
@@ -73,6 +74,12 @@ class Activity(NamedTuple):
     """Every thread that did anything."""
     cpu: Metric
     """Counter of CPU time behind it: of the fast table or of the slow one."""
+    skipped: int = 0
+    """Intervals that the lines have before the first of this grid."""
+
+    def wanted(self, key: str) -> list[float]:
+        """What one thread used or waited for in each interval, in cores."""
+        return self.lines[key].wanted[self.skipped : self.skipped + len(self.busiest)]
 
     @property
     def most_blocked(self) -> str:
@@ -88,7 +95,8 @@ class _Source(NamedTuple):
     cpu: Metric
     wait: Metric
     state: Metric
-    keys: tuple[str, ...]
+    ends: dict[str, Ends]
+    """First and last readings of each thread that has two."""
     edges: array[int]
 
 
@@ -100,7 +108,7 @@ def activity(view: View, gpu: str, span_s: float) -> Activity:
 
 def _activity(view: View, excluded: frozenset[int], span_s: float) -> Activity:
     source = view.memo(("threads", span_s), lambda: _source(view, span_s))
-    keys = [key for key in source.keys if not excluded or pid_of(key) not in excluded]
+    keys = [key for key in source.ends if not excluded or pid_of(key) not in excluded]
     lines = {}
     for key in keys:
         line = view.memo(("line", key, span_s), partial(_line, view, source, key, span_s))
@@ -113,31 +121,32 @@ def _activity(view: View, excluded: frozenset[int], span_s: float) -> Activity:
         for at in line.blocked:
             blocked[at] = 1.0
     if len(wanted) > 1:
-        busiest = [min(1.0, most) for most in map(max, *wanted)]
-        together = [min(1.0, total) for total in map(sum, zip(*wanted, strict=True))]
+        busiest = _at_most_one(list(map(max, *wanted)))
+        together = _at_most_one(list(map(sum, zip(*wanted, strict=True))))
     else:
-        busiest = [min(1.0, value) for value in wanted[0]] if wanted else [0.0] * size
-        together = busiest
+        busiest = together = _at_most_one(wanted[0]) if wanted else [0.0] * size
     return Activity(source.edges, busiest, together, blocked, lines, source.cpu)
+
+
+def _at_most_one(cores: list[float]) -> list[float]:
+    return [value if value < 1.0 else 1.0 for value in cores] if max(cores) > 1.0 else cores
 
 
 def busiest_thread(view: View, gpu: str, span_s: float) -> tuple[str, float]:
     """The thread that wanted most CPU and the mean of it, in cores: time that it was runnable
     without getting a core counts. Raises `Missing`."""
     source = view.memo(("threads", span_s), lambda: _source(view, span_s))
-    means = view.memo(("means", span_s), lambda: _means(view, source, span_s))
+    means = view.memo(("means", span_s), lambda: _means(source))
     excluded = elsewhere(view, gpu)
     return next(((key, mean) for mean, key, pid in means if pid not in excluded), ("", 0.0))
 
 
-def _means(view: View, source: _Source, span_s: float) -> list[tuple[float, str, int]]:
+def _means(source: _Source) -> list[tuple[float, str, int]]:
     """Mean CPU in cores, thread and pid, the busiest first."""
     out = []
-    for key in source.keys:
-        times, values = view.series(source.cpu, key, span_s)
-        if len(times) > 1:
-            wanted = _grown(values) + _grown(view.series(source.wait, key, span_s).values)
-            out.append((wanted * NS_PER_S / (times[-1] - times[0]), key, pid_of(key)))
+    for key, ends in source.ends.items():
+        wanted = _grown_s(ends, source.cpu) + _grown_s(ends, source.wait)
+        out.append((wanted * NS_PER_S / (ends.last_ns - ends.first_ns), key, pid_of(key)))
     return sorted(out, reverse=True)
 
 
@@ -148,65 +157,79 @@ def pid_of(key: str) -> int:
 
 def _source(view: View, span_s: float) -> _Source:
     """The fast rows where they cover most of the window, else the slow ones. Raises `Missing`."""
-    fast = tuple(view.keys(HotThread))
-    edges = _longest(view, HotThread.cpu_ns, fast, span_s)
-    if len(edges) > 2 and edges[-1] - edges[0] >= COVERED * span_s * NS_PER_S:
-        return _Source(HotThread, HotThread.cpu_ns, HotThread.wait_ns, HotThread.state, fast, edges)
-    slow = _busiest(view, view.keys(Thread), span_s)
-    slow_edges = _longest(view, Thread.cpu_ns, slow, span_s)
-    if len(edges) > 2 and _span(edges) >= COVERED * _span(slow_edges):
-        return _Source(HotThread, HotThread.cpu_ns, HotThread.wait_ns, HotThread.state, fast, edges)
-    if len(slow_edges) > 2:
-        return _Source(Thread, Thread.cpu_ns, Thread.wait_ns, Thread.state, tuple(slow), slow_edges)
+    fast = _fast(view, span_s)
+    if len(fast.edges) > 2 and _span(fast.edges) >= COVERED * span_s * NS_PER_S:
+        return fast
+    slow = _slow(view, span_s)
+    if len(fast.edges) > 2 and _span(fast.edges) >= COVERED * _span(slow.edges):
+        return fast
+    if len(slow.edges) > 2:
+        return slow
     if not view.keys(Process):
         raise Missing(Process, "", NOTHING_ATTACHED)
-    if not slow and not fast:
+    if not view.keys(Thread) and not view.keys(HotThread):
         raise Missing(Thread, "", "no thread of the target could be read")
     raise Missing(Thread.cpu_ns, "", "needs more readings")
 
 
+def _fast(view: View, span_s: float) -> _Source:
+    ends = _ends(view, HotThread, view.keys(HotThread), span_s)
+    edges = _longest(view, HotThread.cpu_ns, ends, span_s)
+    return _Source(HotThread, HotThread.cpu_ns, HotThread.wait_ns, HotThread.state, ends, edges)
+
+
+def _slow(view: View, span_s: float) -> _Source:
+    """The few threads with most CPU, so that hundreds of idle ones cost nothing."""
+    keys = view.keys(Thread)
+    ends = _ends(view, Thread, keys, span_s)
+    grown = {key: _grown_s(ends[key], Thread.cpu_ns) for key in ends}
+    most = sorted(keys, key=lambda key: (-grown.get(key, 0.0), key))[:MOST_THREADS]
+    ends = {key: ends[key] for key in most if key in ends}
+    edges = _longest(view, Thread.cpu_ns, ends, span_s)
+    return _Source(Thread, Thread.cpu_ns, Thread.wait_ns, Thread.state, ends, edges)
+
+
+def _ends(view: View, table: type[Table], keys: Iterable[str], span_s: float) -> dict[str, Ends]:
+    found = ((key, view.ends(table, key, span_s)) for key in keys)
+    return {key: ends for key, ends in found if ends is not None}
+
+
 def _line(view: View, source: _Source, key: str, span_s: float) -> Line | None:
     """One thread on the grid; None when it did nothing."""
-    cpu = view.series(source.cpu, key, span_s)
-    if len(cpu.t_ns) < 2:
-        return None
-    wait = view.series(source.wait, key, span_s)
-    states = view.series(source.state, key, span_s)
-    used, waited = _grown(cpu.values), _grown(wait.values)
-    was_blocked = STORAGE_WAIT in states.values
-    seconds = (cpu.t_ns[-1] - cpu.t_ns[0]) / NS_PER_S
+    ends = source.ends[key]
+    used, waited = _grown_s(ends, source.cpu), _grown_s(ends, source.wait)
+    was_blocked = view.saw(source.state, key, STORAGE_WAIT, span_s)
+    seconds = (ends.last_ns - ends.first_ns) / NS_PER_S
     if used + waited < QUIET_CORES * seconds and not was_blocked:
         return None
     grid = source.edges[1:]
-    total = cpu
+    total = view.series(source.cpu, key, span_s)
     if waited > 0:
-        total = Series(cpu.t_ns, array("d", map(add, cpu.values, wait.values)))
+        wait = view.series(source.wait, key, span_s).values
+        total = Series(total.t_ns, array("d", map(add, total.values, wait)))
     return Line(
         wanted=_cores(grid, total),
         waits=waited >= QUIET_CORES * seconds,
-        blocked=_blocked_moments(grid, states) if was_blocked else (),
+        blocked=(
+            _blocked_moments(grid, view.series(source.state, key, span_s)) if was_blocked else ()
+        ),
     )
 
 
-def _grown(values: array[float]) -> float:
-    """Growth in seconds between the ends; 0 where an end is missing."""
-    step = values[-1] - values[0] if values else 0.0
-    return step / NS_PER_S if step > 0 else 0.0
+def _grown_s(ends: Ends, metric: Metric) -> float:
+    """Growth of a ns counter in seconds; 0 where an end is missing."""
+    return (ends.grown(metric) or 0.0) / NS_PER_S
 
 
-def _longest(view: View, metric: Metric, keys: Iterable[str], span_s: float) -> array[int]:
-    return max((view.series(metric, key, span_s).t_ns for key in keys), key=len, default=array("q"))
+def _longest(view: View, metric: Metric, ends: Mapping[str, Ends], span_s: float) -> array[int]:
+    """Stamps of the thread that was read most often."""
+    if not ends:
+        return array("q")
+    return view.series(metric, max(ends, key=lambda key: ends[key].rows), span_s).t_ns
 
 
 def _span(edges: Sequence[int]) -> int:
     return edges[-1] - edges[0] if edges else 0
-
-
-def _busiest(view: View, keys: list[str], span_s: float) -> list[str]:
-    """The few threads with most CPU, so that hundreds of idle ones cost nothing."""
-    grown = [(_grown(view.series(Thread.cpu_ns, key, span_s).values), key) for key in keys]
-    grown.sort(key=lambda item: (-item[0], item[1]))
-    return [key for _, key in grown[:MOST_THREADS]]
 
 
 def _cores(grid: Sequence[int], counter: Series) -> list[float]:
@@ -257,9 +280,7 @@ def within(act: Activity, since_ns: int, until_ns: int) -> Activity:
         busiest=act.busiest[first:last],
         together=act.together[first:last],
         blocked=act.blocked[first:last],
-        lines={
-            key: line._replace(wanted=line.wanted[first:last]) for key, line in act.lines.items()
-        },
+        skipped=first,
     )
 
 
@@ -315,7 +336,7 @@ def _slow_blocked(view: View, excluded: frozenset[int], span_s: float) -> SlowBl
         for key in view.memo(("waiting", span_s), lambda: _waiting(view, span_s))
         if pid_of(key) not in excluded
     ]
-    edges = _longest(view, Thread.state, keys, span_s)
+    edges = _longest(view, Thread.state, _ends(view, Thread, keys, span_s), span_s)
     if len(edges) < 3:
         return None
     grid = edges[1:]
@@ -332,11 +353,7 @@ def _slow_blocked(view: View, excluded: frozenset[int], span_s: float) -> SlowBl
 
 def _waiting(view: View, span_s: float) -> list[str]:
     """Threads that were seen waiting for storage at all."""
-    return [
-        key
-        for key in view.keys(Thread)
-        if STORAGE_WAIT in view.series(Thread.state, key, span_s).values
-    ]
+    return [key for key in view.keys(Thread) if view.saw(Thread.state, key, STORAGE_WAIT, span_s)]
 
 
 def moves_data(view: View, span_s: float) -> bool | None:

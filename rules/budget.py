@@ -40,7 +40,7 @@ from bottletop.rules.load import Load, load, means_over
 from bottletop.rules.quota import NEEDS as QUOTA_NEEDS
 from bottletop.rules.quota import Quota, tightest_quota
 from bottletop.store import Missing
-from bottletop.tables import Gpu, Process
+from bottletop.tables import Gpu, GpuUtilSample, Process
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -181,13 +181,16 @@ def _gap_budget(view: View, gpu: str) -> GapBudget:
 
 
 def _target_span_s(view: View) -> float:
-    """Seconds since the target's first row, at most a little more than the window."""
-    first_ns = view.now_ns
+    """Seconds since the target's first row; no matter how much more than the window they are."""
+    enough_s = max(view.reach_s(table, WINDOW_S) for table in (GpuUtilSample, Gpu))
+    longest_s = 0.0
     for key in view.keys(Process):
         times = view.series(Process.pid, key, WINDOW_S + SLACK_S).t_ns
         if times:
-            first_ns = min(first_ns, times[0])
-    return (view.now_ns - first_ns) / NS_PER_S
+            longest_s = max(longest_s, (view.now_ns - times[0]) / NS_PER_S)
+        if longest_s >= enough_s:
+            break
+    return longest_s
 
 
 class _Division:
@@ -200,7 +203,8 @@ class _Division:
         self.gap = 1.0 - found.busy
         self.activity = activity(view, gpu, WINDOW_S)
         self.idle = self._idle()
-        self.sharp = len(self.idle) >= MIN_POINTS and _variance(self.idle) >= VARIES**2
+        self.spread = _variance(self.idle)
+        self.sharp = len(self.idle) >= MIN_POINTS and self.spread >= VARIES**2
 
     def _idle(self) -> list[float]:
         """1 - u on the threads' grid, or everything moved to the GPU's when that is coarser."""
@@ -281,7 +285,9 @@ class _Division:
 
     def _in_gaps(self, series: Sequence[float], low: float, high: float) -> float | None:
         """Mean of `series` while the GPU is idle, bounded; None where averages are all there is."""
-        return max(low, min(high, _at_full(self.idle, series))) if self.sharp else None
+        if not self.sharp:
+            return None
+        return max(low, min(high, _at_full(self.idle, self.spread, series)))
 
     def _cpu(self) -> tuple[float, float]:
         """Share of the gap in which the target computed, and how much more it may have been."""
@@ -323,13 +329,14 @@ class _Division:
             if slow is not None and seen > fast + MISSED:
                 return self._slow_storage(slow, seen)
         high = min(1.0, fast / self.gap)
-        if not self.sharp:
+        if not self.sharp or not high:
             return high
         # States are moments, not means: each is laid on the two intervals that it parts.
         around = [(before + after) / 2 for before, after in pairwise(self.idle)]
-        if _variance(around) < VARIES**2 / 2:
+        spread = _variance(around)
+        if spread < VARIES**2 / 2:
             return high
-        return max(0.0, min(high, _at_full(around, blocked[:-1])))
+        return max(0.0, min(high, _at_full(around, spread, blocked[:-1])))
 
     def _slow_storage(self, slow: SlowBlocked, seen: float) -> float:
         """The same from readings once a second: their mean, weighted by how idle the GPU was."""
@@ -361,9 +368,7 @@ class _Division:
         act, total = self.activity, sum(self.idle)
         if total <= 0 or not act.lines:
             return "", 0.0, 0.0
-        wanted = {
-            key: sum(map(mul, line.wanted, self.idle)) / total for key, line in act.lines.items()
-        }
+        wanted = {key: sum(map(mul, act.wanted(key), self.idle)) / total for key in act.lines}
         thread = max(wanted, key=lambda key: (wanted[key], key))
         if not act.lines[thread].waits:
             return thread, wanted[thread], 0.0
@@ -378,10 +383,11 @@ def _variance(series: Sequence[float]) -> float:
     return square - mean**2
 
 
-def _at_full(idle: Sequence[float], series: Sequence[float]) -> float:
-    """Value at idle = 1 of the least-squares line through (idle, series)."""
+def _at_full(idle: Sequence[float], spread: float, series: Sequence[float]) -> float:
+    """Value at idle = 1 of the least-squares line through (idle, series); `spread` is the variance
+    of `idle`."""
     n = len(idle)
     mean_idle, mean = sum(idle) / n, sum(series) / n
     covariance: float = sum(map(mul, idle, series)) / n - mean_idle * mean
-    at_full: float = mean + covariance / _variance(idle) * (1.0 - mean_idle)
+    at_full: float = mean + covariance / spread * (1.0 - mean_idle)
     return at_full

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 from bottletop.model import NS_PER_S
 from bottletop.stages import own_part
@@ -18,7 +19,7 @@ from bottletop.tables import Stage
 from bottletop.tables.stage import PROBE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from bottletop.model import Metric
     from bottletop.store import View
@@ -87,6 +88,8 @@ _WORDS: tuple[tuple[StageKind, frozenset[str]], ...] = (
 )
 _WAITING = _words("wait waiting idle queue queued poll accept await next get")
 _TOKEN = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+KNOWN_NAMES = 256
+"""Stage names of which it is kept what kind they are."""
 
 
 def stage_kind(name: str, siblings: Iterable[str] = ()) -> StageKind:
@@ -94,6 +97,15 @@ def stage_kind(name: str, siblings: Iterable[str] = ()) -> StageKind:
 
     "decode" is work on the GPU beside a "prefill", and picture decoding everywhere else.
     """
+    return _kind(name, any(map(_is_prefill, siblings)))
+
+
+def _is_prefill(name: str) -> bool:
+    return "prefill" in name.lower()
+
+
+@lru_cache(maxsize=KNOWN_NAMES)
+def _kind(name: str, beside_prefill: bool) -> StageKind:
     words = [word.lower() for word in _TOKEN.findall(name)]
     if not words:
         return StageKind.OTHER
@@ -103,7 +115,7 @@ def stage_kind(name: str, siblings: Iterable[str] = ()) -> StageKind:
             if rest & known and kind in (StageKind.INPUT, StageKind.DEVICE):
                 return kind
         return StageKind.WAIT if words[0] not in ("next", "get") else StageKind.OTHER
-    if "decode" in words and any("prefill" in sibling.lower() for sibling in siblings):
+    if beside_prefill and "decode" in words:
         return StageKind.DEVICE
     for word in words:
         for kind, known in _WORDS:
@@ -112,8 +124,7 @@ def stage_kind(name: str, siblings: Iterable[str] = ()) -> StageKind:
     return StageKind.OTHER
 
 
-@dataclass(frozen=True, slots=True)
-class StageUse:
+class StageUse(NamedTuple):
     """One stage of one process over a window."""
 
     key: str
@@ -144,14 +155,16 @@ class Demand:
     """Share of time in a stage that waits for demand while nothing else is under way, 0 to 1."""
     span_s: float
     """Seconds of stage readings behind these numbers."""
+    under_way: float
+    """Mean number of passes inside stages that are not waiting for demand."""
 
     def share(self, *kinds: StageKind) -> float:
         """Share of time spent in stages of these kinds, 0 to 1.
 
         Where passes overlap, the time in which anything is under way is divided among the kinds.
         """
-        total = sum(use.occupancy for use in self.stages if use.kind is not StageKind.WAIT)
-        inside = sum(use.occupancy for use in self.stages if use.kind in kinds)
+        inside = sum([use.occupancy for use in self.stages if use.kind in kinds])
+        total = self.under_way
         return inside * self.present / total if total > self.present else inside
 
     def longest(self, *kinds: StageKind) -> StageUse | None:
@@ -174,9 +187,14 @@ def _demand(view: View, span_s: float, without: frozenset[int]) -> Demand | None
     if not uses:
         return None
     present = _present(view, uses, span_s)
-    waiting = sum(use.occupancy for use in uses if use.kind is StageKind.WAIT)
-    covered_s = max(use.span_s for use in uses)
-    return Demand(tuple(uses), present, min(waiting, 1.0 - present), covered_s)
+    waiting = sum([use.occupancy for use in uses if use.kind is StageKind.WAIT])
+    return Demand(
+        stages=tuple(uses),
+        present=present,
+        waiting=min(waiting, 1.0 - present),
+        span_s=max([use.span_s for use in uses]),
+        under_way=sum([use.occupancy for use in uses if use.kind is not StageKind.WAIT]),
+    )
 
 
 def stage_uses(view: View, span_s: float) -> list[StageUse]:
@@ -187,11 +205,16 @@ def stage_uses(view: View, span_s: float) -> list[StageUse]:
 def _stage_uses(view: View, span_s: float) -> list[StageUse]:
     # A server's metric page counts requests, most of them when they end: no sign of what is under
     # way now, and its times overlap without bound.
-    keys = [key for key in view.keys(Stage) if view.text(Stage.source, key) in ("", PROBE)]
-    names: dict[str, list[str]] = {}
-    for key in keys:
-        names.setdefault(key.partition("/")[0], []).append(view.text(Stage.stage, key))
-    found = (_use(view, key, names[key.partition("/")[0]], span_s) for key in keys)
+    names = {
+        key: view.text(Stage.stage, key)
+        for key in view.keys(Stage)
+        if view.text(Stage.source, key) in ("", PROBE)
+    }
+    prefilling = {_process(key) for key, name in names.items() if _is_prefill(name)}
+    found = (
+        _use(view, key, name, _kind(name, _process(key) in prefilling), span_s)
+        for key, name in names.items()
+    )
     uses = [use for use in found if use is not None]
     if not uses:
         return []
@@ -199,8 +222,7 @@ def _stage_uses(view: View, span_s: float) -> list[StageUse]:
     whole_s = max(use.span_s for use in uses)
     ended = {use.process for use in uses if use.calls > 0}
     uses = [
-        replace(
-            use,
+        use._replace(
             occupancy=0.0 if _contains_others(use, ended) else use.occupancy * use.span_s / whole_s,
             span_s=whole_s,
         )
@@ -216,24 +238,24 @@ def _contains_others(use: StageUse, ended: set[int]) -> bool:
     return use.never_ended and use.process in ended
 
 
-def _use(view: View, key: str, siblings: list[str], span_s: float) -> StageUse | None:
-    times, own = view.series(Stage.self_ns, key, span_s)
-    grown = _grown(own)
-    inclusive = _grown(view.series(Stage.inclusive_ns, key, span_s).values)
-    if grown is None or inclusive is None:
+def _use(view: View, key: str, name: str, kind: StageKind, span_s: float) -> StageUse | None:
+    ends = view.ends(Stage, key, span_s)
+    if ends is None:
         return None
-    inside = own_part(view, key, grown, inclusive)
-    occupied = _grown(view.series(Stage.occupied_ns, key, span_s).values)
+    own, inclusive = ends.grown(Stage.self_ns), ends.grown(Stage.inclusive_ns)
+    if own is None or inclusive is None:
+        return None
+    inside = own_part(view, key, own, inclusive)
+    occupied = ends.grown(Stage.occupied_ns)
     if occupied is None:
         occupied = inclusive
     inside_ns = occupied * (1.0 if inside is None else inside)
-    seconds = (times[-1] - times[0]) / NS_PER_S
-    calls = _grown(view.series(Stage.calls, key, span_s).values) or 0.0
-    name = view.text(Stage.stage, key)
+    seconds = (ends.last_ns - ends.first_ns) / NS_PER_S
+    calls = ends.grown(Stage.calls) or 0.0
     return StageUse(
         key=key,
         name=name,
-        kind=stage_kind(name, siblings),
+        kind=kind,
         process=int(key.partition("@")[0]),
         occupancy=inside_ns / NS_PER_S / seconds,
         calls=calls,
@@ -244,10 +266,8 @@ def _use(view: View, key: str, siblings: list[str], span_s: float) -> StageUse |
     )
 
 
-def _grown(values: Sequence[float]) -> float | None:
-    """Growth between the ends of a counter; None where it is unknown or was reset."""
-    step = values[-1] - values[0] if len(values) > 1 else -1.0
-    return step if step >= 0 else None
+def _process(key: str) -> str:
+    return key.partition("/")[0]
 
 
 def _present(view: View, uses: list[StageUse], span_s: float) -> float:
@@ -265,25 +285,46 @@ def _present(view: View, uses: list[StageUse], span_s: float) -> float:
     upper = min(1.0, sum(busy_of.values()))
     if len(busy_of) == 1 and max(busy_of.values()) <= 1.05:
         return upper
-    lower = max((share for share in busy_of.values() if share <= 1.05), default=0.0)
+    lower = min(1.0, max((share for share in busy_of.values() if share <= 1.05), default=0.0))
+    if lower >= upper:
+        return upper
     seen = _seen_under_way(view, uses, span_s)
-    return upper if seen is None else min(upper, max(min(1.0, lower), seen))
+    return upper if seen is None else min(upper, max(lower, seen))
 
 
 def _seen_under_way(view: View, uses: list[StageUse], span_s: float) -> float | None:
     """Share of readings in which a stage other than waiting was under way; None without any."""
-    all_series = [
-        view.series(Stage.in_flight, use.key, span_s)
-        for use in uses
-        if use.kind is not StageKind.WAIT and use.leaf
-    ]
-    if len({(len(times), times[0]) for times, _ in all_series if times}) == 1:
-        columns = zip(*(values for _, values in all_series), strict=True)
-        busy = [any(value > 0 for value in column) for column in columns]
-        return sum(busy) / len(busy)
+    read = view.memo(("under way", span_s), lambda: _under_way(view, span_s))
+    keys = [use.key for use in uses if use.key in read]
+    if len({(read[key].moments, read[key].first_ns) for key in keys}) == 1:
+        busy = 0
+        for key in keys:
+            busy |= read[key].under_way
+        return busy.bit_count() / read[keys[0]].moments
     moments: dict[int, bool] = {}
-    for series in all_series:
-        for t_ns, value in series.points():
+    for key in keys:
+        for t_ns, value in view.series(Stage.in_flight, key, span_s).points():
             at = t_ns // (NS_PER_S // 4)
             moments[at] = moments.get(at, False) or value > 0
     return sum(moments.values()) / len(moments) if moments else None
+
+
+class _Readings(NamedTuple):
+    """What the readings of one stage say of work under way."""
+
+    moments: int
+    first_ns: int
+    under_way: int
+    """One byte a moment: 1 where a pass was under way."""
+
+
+def _under_way(view: View, span_s: float) -> dict[str, _Readings]:
+    """Readings of all stages that say whether work is there, by stage."""
+    out = {}
+    for use in stage_uses(view, span_s):
+        if use.kind is not StageKind.WAIT and use.leaf:
+            times, values = view.series(Stage.in_flight, use.key, span_s)
+            if times:
+                under_way = int.from_bytes(bytes(map((0.0).__lt__, values)), "big")
+                out[use.key] = _Readings(len(times), times[0], under_way)
+    return out

@@ -64,16 +64,20 @@ class _Track:
             self.last = answer
             self.fired.append(now_ns)
             self.away.append(False)
+            if not self.active:
+                self._begin(max(1, int(patience * rule.fire.k)))
         else:
             self.fired.append(0)
             self.away.append(not (isinstance(answer, Quiet) and answer.near))
-        if not self.active:
-            moments = [moment for moment in self.fired if moment]
-            if len(moments) >= max(1, int(patience * rule.fire.k)):
-                self.active, self.since_ns = True, moments[0]
-                self.away.clear()
-        elif sum(self.away) >= rule.clear.k:
+        if self.active and sum(self.away) >= rule.clear.k:
             self.end()
+
+    def _begin(self, k: int) -> None:
+        """Become active if it fired often enough."""
+        moments = [moment for moment in self.fired if moment]
+        if len(moments) >= k:
+            self.active, self.since_ns = True, moments[0]
+            self.away.clear()
 
     def end(self) -> None:
         """Stop being active; it takes k of n again to come back."""
@@ -262,11 +266,11 @@ class Engine:
         dt_s: float,
     ) -> None:
         """Add this look to the sums of the watch."""
-        for ended in self._past.values():
-            if ended.finding.active:
+        now = {(finding.code, finding.scope): finding for finding in findings}
+        for scope, ended in self._past.items():
+            if ended.finding.active and scope not in now:
                 ended.finding = replace(ended.finding, active=False)
-        for finding in findings:
-            key = (finding.code, finding.scope)
+        for key, finding in now.items():
             built_up_s = finding.active_s if key in began else 0.0
             if key not in self._past:
                 self._past[key] = _Past(finding, finding.since_ns)
@@ -275,9 +279,10 @@ class Engine:
             past.active_s += seconds
             past.lost_gpu_s += (finding.lost_gpu_s_per_s or 0.0) * seconds
             worst = max(past.finding.severity, finding.severity)
-            past.finding = (
-                finding if finding.severity == worst else replace(past.finding, active=True)
-            )
+            if finding.severity == worst:
+                past.finding = finding
+            elif not past.finding.active:
+                past.finding = replace(past.finding, active=True)
             if built_up_s > dt_s and finding.code in self._causes and found.judged:
                 self._tally.add_earlier(finding, built_up_s - dt_s)
         self._tally.add(found, dt_s)

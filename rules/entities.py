@@ -100,9 +100,8 @@ def missing_text(view: View, what: str, key: str, reason: str) -> str:
 def filled(view: View, table: type[Table] | None, key: str, text: str) -> str:
     """`text` with the names of this host: PID, `-i GPU` and DEVICE stand for the finding's own."""
     if "PID" in text:
-        roots = [k for k in view.keys(Process) if view.last(Process.is_root, k) == 1]
-        if roots:
-            text = text.replace("PID", roots[0].partition("@")[0])
+        root = view.memo("root pid", lambda: _root_pid(view))
+        text = text.replace("PID", root or "PID")
     if table is Gpu:
         index = view.last(Gpu.index, key)
         named = f"{index:.0f}" if isinstance(index, (int, float)) else ""
@@ -112,6 +111,12 @@ def filled(view: View, table: type[Table] | None, key: str, text: str) -> str:
     elif table is Disk:
         text = text.replace("DEVICE", key)
     return text
+
+
+def _root_pid(view: View) -> str:
+    """Pid of the process that was attached to; empty when nothing is attached."""
+    roots = (key for key in view.keys(Process) if view.last(Process.is_root, key) == 1)
+    return next(roots, "").partition("@")[0]
 
 
 def target_pids(view: View) -> frozenset[int]:

@@ -7,9 +7,8 @@ utilisation stands in, which sees one averaging window a read and nothing betwee
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
-from itertools import accumulate
-from operator import mul, sub, truediv
+from itertools import accumulate, chain
+from operator import mul, sub
 from typing import TYPE_CHECKING, NamedTuple
 
 from bottletop.model import NS_PER_S, Absent
@@ -129,13 +128,14 @@ def _load(view: View, gpu: str, span_s: float) -> Load:
     if not times:
         raise Missing(Gpu.util_pct, gpu, "no reading in the window")
     start = _first_use(view, gpu, samples)
-    times, values = times[start:], values[start:]
+    if start:
+        times, values = times[start:], values[start:]
+        samples = samples._replace(series=Series(times, values))
     begin_ns = max(since_ns, times[0] - round(samples.window_s * NS_PER_S))
-    trimmed = UtilSeries(Series(times, values), samples.window_s, samples.buffered)
     span_ns = max(1, times[-1] - begin_ns)
-    widths = map(sub, times, (begin_ns, *times[:-1]))
+    widths = map(sub, times, chain((begin_ns,), times))
     busy = sum(map(mul, values, widths)) / span_ns / 100
-    return Load(trimmed, begin_ns, span_ns / NS_PER_S, min(1.0, max(0.0, busy)))
+    return Load(samples, begin_ns, span_ns / NS_PER_S, min(1.0, max(0.0, busy)))
 
 
 def _first_use(view: View, gpu: str, samples: UtilSeries) -> int:
@@ -162,12 +162,16 @@ def _first_use(view: View, gpu: str, samples: UtilSeries) -> int:
 def means_over(samples: UtilSeries, edges: Sequence[int]) -> list[float]:
     """Mean utilisation (0 to 1) between neighbouring `edges`, none of them past the samples."""
     times, values = samples.series.t_ns.tolist(), samples.series.values.tolist()
-    starts = [times[0] - round(samples.window_s * NS_PER_S), *times]
+    starts = chain((times[0] - round(samples.window_s * NS_PER_S),), times)
     area = list(accumulate(map(mul, values, map(sub, times, starts))))
-    last = len(times) - 1
-    ends = [min(bisect_left(times, edge), last) for edge in edges]
-    below = [
-        area[at] - values[at] * (times[at] - edge) for at, edge in zip(ends, edges, strict=True)
-    ]
-    shares = map(truediv, map(sub, below[1:], below), map(sub, edges[1:], edges))
-    return [share / 100 for share in shares]
+    out = []
+    at, last = 0, len(times) - 1
+    before_ns, before = 0, 0.0
+    for edge in edges:
+        while at < last and times[at] < edge:
+            at += 1
+        below = area[at] - values[at] * (times[at] - edge)
+        if before_ns:
+            out.append((below - before) / (edge - before_ns) / 100)
+        before_ns, before = edge, below
+    return out

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from bottletop.model import NS_PER_S, Absent, Sample, State, Value
@@ -160,3 +162,54 @@ def test_two_sources_of_one_table_do_not_end_each_others_entities() -> None:
     assert store.view(2 * NS_PER_S).keys(Disk) == ["sda", "nbd0"]
     store.ingest(Sample("disk", Disk, 5 * NS_PER_S, 1000, (Disk.row("sda", 5 * NS_PER_S, {}),)))
     assert store.view(5 * NS_PER_S).keys(Disk) == ["sda"]
+
+
+def test_growth_is_the_same_however_often_it_was_asked_for_before() -> None:
+    """What a look keeps for the next one never changes an answer."""
+    rng = Random(5)
+    asked = Store()
+    samples = []
+    total = 0
+    for t_s in range(1, 700):
+        total += rng.choice((0, 3, 40))
+        if rng.random() < 0.01:
+            total = rng.randrange(20)
+        gap = Absent.error("no answer") if rng.random() < 0.01 else total
+        samples.append(gpu_sample(t_s, energy_mj=gap))
+        asked.ingest(samples[-1])
+        view = asked.view(t_s * NS_PER_S)
+        if t_s % 83 == 0:
+            once = Store()
+            once.ingest_many(samples)
+            first = once.view(t_s * NS_PER_S)
+            for span_s in (5, 30, 120, 280):
+                wanted = first.growth(Gpu.energy_mj, "GPU-a", span_s)
+                assert view.growth(Gpu.energy_mj, "GPU-a", span_s) == wanted
+        elif t_s > 3 and not isinstance(gap, Absent):
+            for span_s in rng.sample((5, 30, 120), 2):
+                view.growth(Gpu.energy_mj, "GPU-a", span_s)
+
+
+def test_the_ends_of_a_window_tell_all_counters_of_an_entity() -> None:
+    store = Store()
+    for t_s, (energy, received) in enumerate(((100, 7), (150, 9), (175, 2)), start=1):
+        store.ingest(gpu_sample(t_s, energy_mj=energy, pcie_rx_bytes=received))
+    view = store.view(3 * NS_PER_S)
+    ends = view.ends(Gpu, "GPU-a", 60)
+    assert ends is not None
+    assert (ends.rows, ends.first_ns, ends.last_ns) == (3, NS_PER_S, 3 * NS_PER_S)
+    assert ends.grown(Gpu.energy_mj) == 75
+    assert ends.grown(Gpu.pcie_rx_bytes) is None, "it went back"
+    assert ends.grown(Gpu.throttle_sw_power_ns) is None, "it was never read"
+    assert view.ends(Gpu, "GPU-a", 1) is None, "one row has no growth"
+    assert view.ends(Gpu, "GPU-b", 60) is None
+
+
+def test_a_number_was_seen_only_within_the_window() -> None:
+    store = Store()
+    for t_s, state in enumerate((0, 8, 0, 0), start=1):
+        store.ingest(gpu_sample(t_s, pstate=state))
+    view = store.view(4 * NS_PER_S)
+    assert view.saw(Gpu.pstate, "GPU-a", 8, 3)
+    assert not view.saw(Gpu.pstate, "GPU-a", 8, 2)
+    assert not view.saw(Gpu.pstate, "GPU-b", 0, 60)

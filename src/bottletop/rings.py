@@ -11,7 +11,7 @@ import math
 from array import array
 from bisect import bisect_left
 from itertools import chain
-from operator import le, lt
+from operator import le, lt, sub, truediv
 from typing import TYPE_CHECKING, NamedTuple
 
 from bottletop.model import NOT_READ, NS_PER_S, Kind, Metric, Row, Table, Value
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 NAN = math.nan
+TEXT = Kind.TEXT
 NUMBERS = frozenset({int, float})
+STALE_PERIODS = 2
 TRIM_SLACK = 256
 """Rows kept beyond the window before old ones are dropped, so that trimming is amortised."""
 
@@ -39,6 +41,22 @@ class Series(NamedTuple):
 EMPTY = Series(array("q"), array("d"))
 
 
+class Ends(NamedTuple):
+    """First and last row of one entity in a window, as numbers in the order of its columns."""
+
+    rows: int
+    """Rows in the window, these two included."""
+    first_ns: int
+    first: array[float]
+    last_ns: int
+    last: array[float]
+
+    def grown(self, metric: Metric) -> float | None:
+        """Growth of a counter between the two; None where an end is absent or it went back."""
+        step = self.last[metric.index] - self.first[metric.index]
+        return step if step >= 0 else None
+
+
 class Ring:
     """Rows of one entity over the raw window.
 
@@ -48,13 +66,29 @@ class Ring:
     exactly, which is how a recording that starts late includes the past.
     """
 
-    __slots__ = ("_changes", "_data", "_width", "last", "last_sample", "table")
+    __slots__ = (
+        "_changes",
+        "_climbs",
+        "_data",
+        "_width",
+        "last",
+        "last_sample",
+        "stale_ns",
+        "stretch",
+        "table",
+    )
 
-    def __init__(self, table: type[Table]) -> None:
+    def __init__(self, table: type[Table], stretch: float = 1.0) -> None:
+        """`stretch` is how many times slower than declared the table is filled."""
         self.table = table
+        self.stretch = stretch
+        self.stale_ns = stale_ns(table, stretch)
+        """Age from which its newest row is stale."""
         self._width = len(table.columns)
         self._data = (array("q"), array("d"), array("q"))
         self._changes: list[tuple[int, int, Value]] = []
+        self._climbs: dict[int, tuple[int, int]] = {}
+        """Stretch of time, by column, over which a counter is known to have only grown."""
         self.last: Row | None = None
         self.last_sample = ("", 0)
         """Source and number of the sample that had its newest row."""
@@ -143,18 +177,34 @@ class Ring:
 
     def series(self, metric: Metric, since_ns: int, until_ns: int | None = None) -> Series:
         """Rows stamped in (since_ns, until_ns]. A text metric has none."""
-        if metric.kind is Kind.TEXT:
+        if metric.kind is TEXT:
             return EMPTY
         times, cells, _ = self._data
-        end = len(times)
-        if until_ns is not None and end and times[end - 1] > until_ns:
-            end = bisect_left(times, until_ns + 1, 0, end)
-        start = bisect_left(times, since_ns + 1, 0, end)
-        return Series(times[start:end], self._column(cells, metric, start, end))
-
-    def _column(self, cells: array[float], metric: Metric, start: int, end: int) -> array[float]:
+        start, end = _between(times, since_ns, until_ns)
         width = self._width
-        return cells[start * width + metric.index : end * width : width]
+        column = cells[start * width + metric.index : end * width : width]
+        return Series(times[start:end], column)
+
+    def holds(self, metric: Metric, value: float, since_ns: int, until_ns: int) -> bool:
+        """Whether any row stamped in (since_ns, until_ns] has this very number."""
+        times, cells, _ = self._data
+        start, end = _between(times, since_ns, until_ns)
+        return value in cells[start * self._width + metric.index : end * self._width : self._width]
+
+    def ends(self, since_ns: int, until_ns: int | None = None) -> Ends | None:
+        """First and last row stamped in (since_ns, until_ns]; None with fewer than two."""
+        times, cells, _ = self._data
+        start, end = _between(times, since_ns, until_ns)
+        if end - start < 2:
+            return None
+        width, last = self._width, end - 1
+        return Ends(
+            end - start,
+            times[start],
+            cells[start * width : (start + 1) * width],
+            times[last],
+            cells[last * width : end * width],
+        )
 
     def edges(self, metric: Metric, since_ns: int) -> tuple[int, float, int, float, float] | None:
         """First and last reading in the window with the growth between them.
@@ -165,17 +215,62 @@ class Ring:
         times, cells, _ = self._data
         end = len(times)
         start = bisect_left(times, since_ns, 0, end)
-        values = self._column(cells, metric, start, end)
-        if len(values) > 1 and all(map(le, values, values[1:])):  # the rule: it only grew
-            first, last = values[0], values[-1]
-            return times[start], first, times[end - 1], last, last - first
-        return _edges_with_steps(times[start:end], values)
+        if end - start < 2:
+            return None
+        width, at = self._width, metric.index
+        first_ns, last_ns = times[start], times[end - 1]
+        climb = self._climbs.get(at)
+        climbed = climb is not None and climb[0] <= first_ns and climb[1] == last_ns
+        if climbed or self._only_grew(times, cells, at, start):
+            first, last = cells[start * width + at], cells[(end - 1) * width + at]
+            return first_ns, first, last_ns, last, last - first
+        return _edges_with_steps(times[start:end], cells[start * width + at : end * width : width])
+
+    def _only_grew(self, times: array[int], cells: array[float], at: int, start: int) -> bool:
+        """Whether a counter grew, or stood, at every step from a row on, which is the rule.
+
+        What one look found is kept, so that the next has only the new rows to go through. Two
+        readers at once keep one of two true stretches.
+        """
+        end, first_ns = len(times), times[start]
+        since_ns, until_ns = self._climbs.get(at, (0, -1))
+        if since_ns <= first_ns <= until_ns:
+            start = bisect_left(times, until_ns, start, end)
+        else:
+            since_ns = first_ns
+        values = cells[start * self._width + at : end * self._width : self._width]
+        if not all(map(le, values, values[1:])):
+            return False
+        self._climbs[at] = since_ns, times[end - 1]
+        return True
 
     @property
     def newest_ns(self) -> int:
         """Stamp of the newest row, 0 when there is none."""
         times = self._data[0]
         return times[-1] if times else 0
+
+
+def stale_ns(table: type[Table], stretch: float) -> int:
+    """Age from which a row is stale, of a table that is filled `stretch` times slower than
+    declared."""
+    return int((STALE_PERIODS * table.period_s * stretch + 0.5) * NS_PER_S)
+
+
+def rates_of(series: Series) -> Series:
+    """Growth per second between neighbouring rows, NaN where an end is missing or it went back."""
+    times, values = series
+    steps = map(sub, values[1:], values)
+    rates = map(truediv, steps, map(sub, times[1:], times))
+    return Series(times[1:], array("d", [r * NS_PER_S if r >= 0 else NAN for r in rates]))
+
+
+def _between(times: array[int], since_ns: int, until_ns: int | None) -> tuple[int, int]:
+    """Numbers of the first row stamped after `since_ns` and of the first after `until_ns`."""
+    end = len(times)
+    if until_ns is not None and end and times[end - 1] > until_ns:
+        end = bisect_left(times, until_ns + 1, 0, end)
+    return bisect_left(times, since_ns + 1, 0, end), end
 
 
 def _changed(

@@ -6,13 +6,11 @@ The rules and the screens see it through a `View`, which never changes what is s
 
 from __future__ import annotations
 
-from array import array
 from collections import deque
-from operator import sub, truediv
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from bottletop.model import NS_PER_S, Absent, Kind, Metric, Row, Sample, State, Table, Value
-from bottletop.rings import EMPTY, NAN, Ring, Series, Trend
+from bottletop.rings import EMPTY, Ends, Ring, Series, Trend, rates_of, stale_ns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
 RAW_SPAN_S = round(Table.kept_s)
 HOUR_S = 3600
 DAY_S = 86_400
-STALE_PERIODS = 2
 RECENT_SLACK_NS = 5 * NS_PER_S
 """Rows of a sample may be stamped this much before the sample itself (driver buffers)."""
 SWEEP_EVERY = 32
@@ -29,6 +26,7 @@ MAX_ENTITIES = 20_000
 """Bound on entities a table may hold: a hostile source cannot grow us without end."""
 
 T = TypeVar("T")
+_COUNTER = Kind.COUNTER
 
 
 class Missing(Exception):
@@ -43,14 +41,6 @@ class Missing(Exception):
     def __str__(self) -> str:
         where = f" of {self.key}" if self.key else ""
         return f"{self.what}{where}: {self.reason}"
-
-
-def rates_of(series: Series) -> Series:
-    """Growth per second between neighbouring rows, NaN where an end is missing or it went back."""
-    times, values = series
-    steps = map(sub, values[1:], values)
-    rates = map(truediv, steps, map(sub, times[1:], times))
-    return Series(times[1:], array("d", [r * NS_PER_S if r >= 0 else NAN for r in rates]))
 
 
 class Growth(NamedTuple):
@@ -117,19 +107,20 @@ class Store:
     def ingest(self, sample: Sample) -> int:
         """Take in one sample and return its arrival number."""
         self.arrivals += 1
-        state = self._tables.get(sample.table)
+        table = sample.table
+        state = self._tables.get(table)
         if state is None:
-            state = self._tables[sample.table] = _TableState()
+            state = self._tables[table] = _TableState()
         mark = state.count(sample)
-        trended = [metric for metric in sample.table.columns if metric.trend]
-        horizon_ns = sample.t_ns - self._kept_ns(sample.table)
+        trended = [metric for metric in table.columns if metric.trend]
+        horizon_ns = sample.t_ns - self._kept_ns(table)
         for row in sample.rows:
             ring = state.rings.get(row.key)
             if ring is None:
                 if len(state.rings) >= MAX_ENTITIES:
                     self.dropped_entities += 1
                     continue
-                ring = state.rings[row.key] = Ring(sample.table)
+                ring = state.rings[row.key] = Ring(table, self.stretch.get(table, 1.0))
             ring.append(row, self.arrivals)
             ring.last_sample = mark
             for metric in trended:
@@ -177,7 +168,7 @@ class Store:
             if len(state.rings) >= MAX_ENTITIES:
                 self.dropped_entities += len(run.rows)
                 return
-            ring = state.rings[key] = Ring(table)
+            ring = state.rings[key] = Ring(table, self.stretch.get(table, 1.0))
         ring.extend(run.rows, run.arrivals)
         ring.last_sample = run.mark
         for metric in table.columns:
@@ -234,12 +225,13 @@ class View:
     methods do not raise.
     """
 
-    __slots__ = ("_memo", "_stretch", "_tables", "now_ns")
+    __slots__ = ("_keys", "_memo", "_stretch", "_tables", "now_ns")
 
     def __init__(self, store: Store, now_ns: int) -> None:
         self._tables = store._tables
         self._stretch = store.stretch
         self.now_ns = now_ns
+        self._keys: dict[type[Table], list[str]] = {}
         self._memo: dict[object, object] = {}
 
     # -- entities ---------------------------------------------------------------------------
@@ -250,10 +242,16 @@ class View:
         An entity is alive while it is in the newest sample of its source and that sample is fresh;
         an entity of a stream table while its newest row is fresh.
         """
+        keys = self._keys.get(table)
+        if keys is None:
+            keys = self._keys[table] = self._alive(table)
+        return keys
+
+    def _alive(self, table: type[Table]) -> list[str]:
         state = self._tables.get(table)
         if state is None:
             return []
-        oldest_ns = self.now_ns - self._stale_ns(table)
+        oldest_ns = self.now_ns - stale_ns(table, self._stretch.get(table, 1.0))
         rings = list(state.rings.items())
         if table.stream:
             return [key for key, ring in rings if ring.newest_ns >= oldest_ns]
@@ -278,9 +276,6 @@ class View:
         """How far back a look of `span_s` goes, so that it holds the readings it was meant to."""
         return span_s * self._stretch.get(table, 1.0)
 
-    def _since_ns(self, table: type[Table], span_s: float) -> int:
-        return self.now_ns - round(self.reach_s(table, span_s) * NS_PER_S)
-
     # -- single values ----------------------------------------------------------------------
 
     def last(self, metric: Metric, key: str) -> Value:
@@ -288,11 +283,12 @@ class View:
         ring = self._ring(metric.table, key)
         if ring is None or ring.last is None:
             return Absent(State.NOT_READ, "never seen")
-        value = ring.last.values[metric.index]
+        _, t_ns, values = ring.last
+        value = values[metric.index]
         if isinstance(value, Absent):
             return value
-        age_ns = self.now_ns - ring.last.t_ns
-        if age_ns > self._stale_ns(metric.table):
+        age_ns = self.now_ns - t_ns
+        if age_ns > ring.stale_ns:
             return Absent(State.STALE, f"last read {age_ns / NS_PER_S:.0f} s ago", value)
         return value
 
@@ -319,17 +315,27 @@ class View:
         ring = self._ring(metric.table, key)
         if ring is None:
             return EMPTY
-        return ring.series(metric, self._since_ns(metric.table, span_s), self.now_ns)
+        return ring.series(metric, self._since_ns(ring, span_s), self.now_ns)
+
+    def ends(self, table: type[Table], key: str, span_s: float) -> Ends | None:
+        """First and last row of the window, of which all counters of an entity can be told at once;
+        None with fewer than two."""
+        ring = self._ring(table, key)
+        return None if ring is None else ring.ends(self._since_ns(ring, span_s), self.now_ns)
+
+    def saw(self, metric: Metric, key: str, value: float, span_s: float) -> bool:
+        """Whether any row of the last `span_s` seconds has this very number."""
+        ring = self._ring(metric.table, key)
+        if ring is None:
+            return False
+        return ring.holds(metric, value, self._since_ns(ring, span_s), self.now_ns)
 
     def rates(self, metric: Metric, key: str, span_s: float) -> Series:
         """Growth per second of a counter between neighbouring rows, stamped at the later one.
 
         NaN where either end is absent or the counter went back.
         """
-        ring = self._ring(metric.table, key)
-        if ring is None:
-            return EMPTY
-        return rates_of(ring.series(metric, self._since_ns(metric.table, span_s), self.now_ns))
+        return rates_of(self.series(metric, key, span_s))
 
     def mean(self, metric: Metric, key: str, span_s: float) -> float:
         """Plain mean of a gauge over the window. Raises `Missing` when stale or never read."""
@@ -345,10 +351,10 @@ class View:
         Steps downward (a reset, a driver reload) count as nothing. Raises `Missing` when the source
         is stale or two readings are not there yet.
         """
-        if metric.kind is not Kind.COUNTER:
+        if metric.kind is not _COUNTER:
             raise TypeError(f"{metric.id} is not a counter")
         ring = self._require_fresh(metric, key)
-        edges = ring.edges(metric, self._since_ns(metric.table, span_s))
+        edges = ring.edges(metric, self._since_ns(ring, span_s))
         if edges is None or edges[2] <= edges[0]:
             last = self.last(metric, key)
             why = str(last) if isinstance(last, Absent) else "needs two readings"
@@ -379,10 +385,10 @@ class View:
         ring = self._ring(metric.table, key)
         if ring is None or ring.last is None:
             raise Missing(metric, key, "never read")
-        age_ns = self.now_ns - ring.newest_ns
-        if age_ns > self._stale_ns(metric.table):
+        age_ns = self.now_ns - ring.last.t_ns
+        if age_ns > ring.stale_ns:
             raise Missing(metric, key, f"stale: last read {age_ns / NS_PER_S:.0f} s ago")
         return ring
 
-    def _stale_ns(self, table: type[Table]) -> int:
-        return int((STALE_PERIODS * self.period_s(table) + 0.5) * NS_PER_S)
+    def _since_ns(self, ring: Ring, span_s: float) -> int:
+        return self.now_ns - round(span_s * ring.stretch * NS_PER_S)
