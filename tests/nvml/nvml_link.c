@@ -41,9 +41,14 @@ static nvmlReturn_t put(nvmlFieldValue_t *f, unsigned type, double value) {
     return OK;
 }
 
+static int of_links(unsigned id) {
+    return (id >= 138 && id <= 141) || (id >= 161 && id <= 165) || (id >= 201 && id <= 225);
+}
+
 /* 138-141 count KiB, 202 and 204 (NVLink 5) bytes. */
 nvmlReturn_t link_field(const struct gpu *gpu, double now, nvmlFieldValue_t *f) {
     if (f->fieldId == 91) return gpu->n_links ? put(f, VALUE_UINT, gpu->n_links) : NOT_SUPPORTED;
+    if (!of_links(f->fieldId)) return NOT_SUPPORTED;
     const struct link *l = find_link(gpu, f->scopeId);
     if (!l) return gpu->n_links ? INVALID_ARGUMENT : NOT_SUPPORTED;
     double sent = series_integral(&l->tx, now), received = series_integral(&l->rx, now);

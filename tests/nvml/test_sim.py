@@ -193,7 +193,10 @@ def test_process_utilisation_is_a_share_of_the_gpus_own(ask: Callable[..., Any])
 
 @pytest.mark.parametrize(
     "line",
-    ["nonsense 1", "gpu 1 2", "gpu\n  busy", "gpu\n  busy step 3 1 2 1", "gpu\n  pid ${NOPE}"],
+    [
+        *("nonsense 1", "gpu 1 2", "gpu\n  busy", "gpu\n  busy step 3 1 2 1", "gpu\n  pid ${NOPE}"),
+        *("gpu\n  link 0 tx 1", "gpu\n  links 37", "gpu\n  links 1\n  link 0 busy 1"),
+    ],
 )
 def test_a_scenario_with_a_fault_is_refused_by_line(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, line: str
@@ -290,3 +293,48 @@ def test_a_mig_device_answers_for_itself_while_it_is_there(ask: Callable[..., An
     assert (ids, name, slices) == ([3, 1], "H MIG 1g.10gb", [16, 1])
     assert (used, pids) == (100 * 2**20, [7])
     assert (refused, empty, gone) == (2, 6, 6)
+
+
+def test_scopes_are_links_and_the_module_and_fail_one_by_one(ask: Callable[..., Any]) -> None:
+    sent, down, power, module, unknown, counted = ask(
+        """
+        gpu
+          power 300
+          power_module 500
+          links 2
+          link 1 tx 1048576
+          link 1 state 0
+          fail field:139/1 timeout
+        """,
+        """
+        clock.step(4)
+        def field(number, scope=0):
+            (value,) = n.nvmlDeviceGetFieldValues(gpu, [(number, scope)])
+            return value.nvmlReturn or value.value.ullVal
+        answer([[field(138, link) for link in (0, 1, 2)],
+                [field(139, 0), field(139, 1), n.nvmlDeviceGetNvLinkState(gpu, 1)],
+                [field(186), field(186, 1)], field(185, 1), field(186, 7), field(91)])
+        """,
+    )
+    assert sent == [0, 4096, 2]  # KiB; the third link is an invalid argument
+    assert down == [0, 10, 0]
+    assert power == [300_000, 500_000]
+    assert module == 500_000
+    assert unknown == 3
+    assert counted == 2
+
+
+def test_what_is_below_zero_is_not_supported_and_margins_may_be_negative(
+    ask: Callable[..., Any],
+) -> None:
+    fields, threshold, margin = ask(
+        "gpu\n  ecc_corrected -1\n  pcie_replays 7\n  temp_max -1",
+        """
+        values = n.nvmlDeviceGetFieldValues(gpu, [3, 94, 29, 142, 194])
+        answer([[v.nvmlReturn for v in values],
+                code(n.nvmlDeviceGetTemperatureThreshold, gpu, 3), values[4].value.siVal])
+        """,
+    )
+    assert fields == [3, 0, 3, 0, 0]
+    assert threshold == 3
+    assert margin == -2
