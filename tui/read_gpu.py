@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bottletop.gpu_text import held_text, memory_text, notes
-from bottletop.model import Absent, State, Value
+from bottletop.model import NS_PER_S, Absent, State, Value
 from bottletop.rings import EMPTY
 from bottletop.tables import Gpu, GpuProcess, GpuUtilSample
 from bottletop.tables.gpu import ASLEEP, NO_ACCESS, UNIFIED
@@ -225,9 +225,16 @@ def _trouble(view: View, key: str) -> str:
         return Gpu.health.labels.get(health, "not well")
     util = view.last(Gpu.util_pct, key)
     if isinstance(util, Absent) and util.state in (State.STALE, State.LOST):
-        age_s = view.age_s(Gpu, key)
-        return "lost" if util.state is State.LOST else f"no reading for {age_s:.0f} s"
+        lost = util.state is State.LOST
+        return "lost" if lost else f"no reading for {_silent_s(view, key):.0f} s"
     return ""
+
+
+def _silent_s(view: View, key: str) -> float:
+    """Seconds since utilisation was read; rows come meanwhile that say only that it is late."""
+    read = view.series(Gpu.util_pct, key, RAW_S).points()
+    age_s = (view.now_ns - read[-1][0]) / NS_PER_S if read else view.age_s(Gpu, key)
+    return RAW_S if age_s is None else age_s
 
 
 def _util(view: View, key: str) -> Value:

@@ -191,6 +191,42 @@ def test_reset_required_is_its_own_state(gpu_host: MakeHost) -> None:
     assert host.ticks(3)[-1].value(Gpu.health, ONE) == RESET_REQUIRED
 
 
+def test_a_gpu_that_was_reset_is_read_again_and_asked_anew_what_it_supports(
+    gpu_host: MakeHost,
+) -> None:
+    host = gpu_host(
+        """
+        gpu
+          busy 40
+          fail nvmlDeviceGetTemperatureV not-supported 0 8
+          fail nvmlDeviceGetTemperature not-supported 0 8
+          fail nvmlDeviceGet[!HUNIC]* reset-required 2.5 8
+        """
+    )
+    host.open()
+    reads = host.ticks(16)
+    assert reads[1].absent(Gpu.temp_c, ONE).state is State.UNSUPPORTED
+    assert reads[4].value(Gpu.health, ONE) == RESET_REQUIRED
+    assert reads[-1].value(Gpu.health, ONE) == OK
+    assert reads[-1].number(Gpu.util_pct, ONE) == 40
+    assert reads[-1].number(Gpu.temp_c, ONE) == 40
+
+
+def test_sixteen_gpus_are_all_read_though_half_of_them_fail(gpu_host: MakeHost) -> None:
+    failing = {3: "lost 2.5", 7: "garbage nvmlDeviceGet*", 11: "fail field:* unknown"}
+    gpus = [f"gpu\n  busy {5 * n}\n  {failing.get(n, '')}" for n in range(16)]
+    host = gpu_host("\n".join(gpus))
+    host.open()
+    read = host.ticks(6)[-1]
+    keys = [f"GPU-00000000-0000-0000-0000-{n:012x}" for n in range(16)]
+    assert [row.key for row in read.rows(Gpu)] == keys
+    for number, key in enumerate(keys):
+        assert read.value(Gpu.health, key) == (LOST if number == 3 else OK)
+        if number not in (3, 7):
+            assert read.number(Gpu.util_pct, key) == 5 * number
+    assert read.absent(Gpu.util_pct, keys[7]).state is State.IMPLAUSIBLE
+
+
 def test_a_gpu_that_may_not_be_opened_says_so(gpu_host: MakeHost) -> None:
     host = gpu_host("gpu\n  fail nvmlDeviceGetHandleByIndex_v2 no-permission\ngpu")
     host.open()

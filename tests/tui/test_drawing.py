@@ -10,8 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bottletop.collectors.gpu_pace import Held
 from bottletop.model import NS_PER_S, Absent, Sample, Severity, Unknown
 from bottletop.rings import Series
+from bottletop.store import Store
+from bottletop.tables.gpu import OK, Gpu
 from bottletop.tables.process import TargetInfo
 from bottletop.text import cell_width
 from bottletop.tui import glyphs, history, lines, marks, plot, themes
@@ -275,6 +278,20 @@ def test_a_source_that_falls_silent_leaves_its_entities_with_their_age() -> None
     assert [gpu.trouble for gpu in reading.gpus] == ["no reading for 9 s"] * 2
     assert reading.trouble["core"] == "no reading for 9 s"
     assert {core.busy for core in reading.cores} == {None}
+
+
+def test_a_gpu_that_is_read_rarely_says_for_how_long_it_was_not() -> None:
+    held, store, second = Held(), Store(), NS_PER_S
+    row = Gpu.row("GPU-a", 10 * second, {Gpu.health: OK, Gpu.util_pct: 80})
+    samples = [Sample("gpu", Gpu, 10 * second, 0, (row,))]
+    held.keep(samples)
+    for now_s in range(10, 18):
+        for sample in samples if now_s == 10 else held.late(now_s * second):
+            store.ingest(sample)
+    view = store.view(17 * second)
+    assert view.keys(Gpu) == ["GPU-a"]
+    (picture,) = read_gpus(view, view.keys(Gpu), (), {}, 60)
+    assert picture.trouble == "no reading for 7 s"
 
 
 def test_rules_that_lack_the_same_are_told_once() -> None:

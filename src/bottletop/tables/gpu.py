@@ -170,7 +170,7 @@ class Gpu(Table):
     architecture = text("architecture name, such as Hopper")
     driver_backoff = gauge(
         "",
-        "how many times slower than asked it is read, since driver calls are slow; 1 is as asked",
+        "how many times rarer than asked it is read, since driver calls are slow; 1 is as asked",
     )
     clock_event_known = gauge(
         "",
