@@ -161,10 +161,16 @@ SIGNALS = (
         EACH,
     ),
     Signal(
-        (Gpu.mem_used_bytes, Gpu.mem_reserved_bytes, Gpu.mem_info),
+        (Gpu.mem_used_bytes,),
+        "nvmlDeviceGetMemoryInfo v2, else v1; of unified parts the sum over its processes",
+        EACH,
+        "a unified part has no process, or one that does not say what it holds",
+    ),
+    Signal(
+        (Gpu.mem_reserved_bytes, Gpu.mem_info),
         "nvmlDeviceGetMemoryInfo v2, else v1",
         EACH,
-        "unified parts have none of their own; v1 counts the reserve as used",
+        "unified parts have no memory of their own; v1 counts the reserve as used",
     ),
     Signal((Gpu.mig,), "nvmlDeviceGetMigMode", SLOWLY),
     Signal(

@@ -13,7 +13,7 @@ from bottletop.collectors.gpu_driver import GpuGone
 from bottletop.collectors.gpu_health import Health, absent_row
 from bottletop.collectors.gpu_mig import MigDevices
 from bottletop.collectors.gpu_pace import aged
-from bottletop.collectors.gpu_part import Part, recognise
+from bottletop.collectors.gpu_part import SHARED, Part, recognise
 from bottletop.collectors.gpu_processes import GpuProcesses
 from bottletop.collectors.gpu_readings import (
     EACH_READ,
@@ -29,6 +29,7 @@ from bottletop.model import NOT_READ, NS_PER_S, Absent, Metric, Row, Value
 from bottletop.tables.gpu import (
     NO_ACCESS,
     OK,
+    UNIFIED,
     Gpu,
     GpuClockSample,
     GpuPowerSample,
@@ -173,6 +174,9 @@ class Device:
         except GpuGone as gone:
             return self._lost(gone)
         util, power, clock = self._buffers
+        if self._part.memory_kind == UNIFIED:
+            held = self.processes.held_bytes
+            cells[Gpu.mem_used_bytes] = SHARED if held is None else held
         cells |= {
             Gpu.processes: self.processes.count,
             Gpu.sample_interval_s: util.interval_s,

@@ -63,7 +63,7 @@ VIRTUALISATION = Call("nvmlDeviceGetVirtualizationMode")
 _REFUSED = Absent.unsupported(NOT_SUPPORTED_HERE)
 SHARED = Absent(
     State.NOT_APPLICABLE,
-    "the GPU has no memory of its own: the processes say what they hold of the host's",
+    "it has no memory of its own, and its processes do not say what they hold of the host's",
 )
 UNTOLD = Absent.unsupported("it reports no memory, and nothing says that it shares the host's")
 PLACEHOLDER = Absent(

@@ -81,6 +81,14 @@ class GpuProcesses:
         self.found: dict[int, Seen] = {}
         """By PID, as of the last `refresh`."""
 
+    @property
+    def held_bytes(self) -> int | None:
+        """Memory of all processes together; None unless there are some and each of them says."""
+        sizes = [seen.mem_bytes for seen in self.found.values()]
+        known = [size for size in sizes if isinstance(size, int)]
+        whole = not isinstance(self.count, Absent) and known and len(known) == len(sizes)
+        return sum(known) if whole else None
+
     # -- utilisation: a record a process that ran in the driver's last sampling period --------
 
     def sample_utilisation(self, gpu_util_pct: Value) -> None:

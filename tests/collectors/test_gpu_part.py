@@ -109,6 +109,17 @@ def test_a_gb10_works_in_the_hosts_memory_and_says_so(gpu_host: MakeHost, proc: 
     assert "nvmlDeviceGetMemoryInfo_v2" not in host.calls()
 
 
+def test_what_a_gb10_uses_is_what_its_processes_hold_if_all_of_them_say(
+    gpu_host: MakeHost, proc: Path
+) -> None:
+    one, two = "\n  process 77 63931 1", "\n  process 78 - 0 12"
+    host = gpu_host(GB10 + one + two, proc=proc)
+    read = tick(host)
+    assert read.number(Gpu.mem_used_bytes, ONE) == 63931 * 2**20
+    later = host.ticks(18)[-1]
+    assert later.absent(Gpu.mem_used_bytes, ONE).state is State.NOT_APPLICABLE
+
+
 def test_a_gb10_whose_driver_answers_a_total_of_its_own_still_shows_the_hosts(
     gpu_host: MakeHost, proc: Path
 ) -> None:

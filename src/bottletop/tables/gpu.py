@@ -163,7 +163,8 @@ class Gpu(Table):
     ofa_util_pct = gauge("%", "optical flow accelerator utilisation")
     memory_kind = enumeration(
         MEMORY_KIND,
-        "dedicated; unified: the host's own memory, so the memory columns are the host's;"
+        "dedicated; unified: the host's own memory, so the total is the host's and what is used is"
+        " what the GPU's processes hold;"
         " coherent: device memory that the operating system manages as a NUMA node",
     )
     virtualisation = enumeration(VIRTUALISATION, "what the driver says of being virtualised")

@@ -98,7 +98,7 @@ class GpuLink(Table):
     replay_errors = counter("", "packets sent again (before Blackwell)")
     recovery_errors = counter("", "link recoveries")
     crc_errors = counter("", "packets with a bad checksum (before Blackwell)")
-    recovery_failures = counter("", "recoveries after which the link was down (Blackwell and newer)")
+    recovery_failures = counter("", "recoveries that left the link down (Blackwell and newer)")
     effective_errors = counter("", "errors left after correction (Blackwell and newer)")
     symbol_errors = counter(
         "", "bad symbols received; most are corrected, so judged by rate (Blackwell and newer)"
