@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from bottletop.collectors.files import FileCollector
 from bottletop.collectors.server_places import Candidate, choose, hinted_ports
-from bottletop.collectors.server_watch import Endpoint, discover
 from bottletop.model import NS_PER_S, Absent, State
 from bottletop.tables.server import Server
 from bottletop.tables.stage import Stage, StageTime
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bottletop.collectors.base import Context
+    from bottletop.collectors.server_watch import Endpoint
     from bottletop.model import ProcessId, Row, Sample, Table, Target
 
 LOOK_AGAIN_S = 60
@@ -116,6 +116,9 @@ class ServerCollector(FileCollector):
         return any(port and one.port == port for one in self._endpoints.values())
 
     def _discover(self, candidate: Candidate, now_ns: int) -> None:
+        # What speaks HTTP and reads pages is imported when there is somebody to ask.
+        from bottletop.collectors.server_watch import Endpoint, discover
+
         key = str(candidate.place)
         token = self._context.ways.token
         found = discover(candidate.place, token)

@@ -7,7 +7,6 @@ gap = 0.25
 from __future__ import annotations
 
 import os
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,6 +46,8 @@ def load(path: Path, *, required: bool = False) -> dict[str, dict[str, float]]:
         raise ConfigError(f"{path}: {error.strerror}") from None
     if len(raw) > MAX_CONFIG_BYTES:
         raise ConfigError(f"{path}: larger than {MAX_CONFIG_BYTES} bytes")
+    import tomllib  # there is seldom a file to read
+
     try:
         parsed = tomllib.loads(raw.decode("utf-8"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

@@ -16,12 +16,12 @@ from bottletop.roots import Roots, read_bytes
 from bottletop.rules import RULES
 from bottletop.rules.base import Limits
 from bottletop.runtime import Runtime
-from bottletop.session.writer import Recorder
 from bottletop.text import clean
 
 if TYPE_CHECKING:
     from bottletop.collectors.base import CollectorFactory, Ways
     from bottletop.model import ProcessId
+    from bottletop.session.writer import Recorder
 
 
 def limits_from_config() -> Limits:
@@ -42,6 +42,8 @@ def limits_from_config() -> Limits:
 
 def recorder_for(path: str, runtime: Runtime) -> Recorder:
     """Open a recording of a run. Raises OSError (exists, not writable, no space)."""
+    from bottletop.session.writer import Recorder  # msgspec and SQLite: only who records needs them
+
     return Recorder(
         Path(path),
         anchor=runtime.anchor,

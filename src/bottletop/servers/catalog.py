@@ -7,10 +7,8 @@ time is a histogram (or summary), a pair of counters, or a counter of seconds al
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass, field, replace
 from functools import cache
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -82,6 +80,10 @@ class Engine:
 @cache
 def engines() -> tuple[Engine, ...]:
     """All servers that are known, in the order of their file names."""
+    # Imported where a table is read: most runs watch no server and never do.
+    import tomllib
+    from importlib import resources
+
     folder = resources.files("bottletop.servers") / "catalog"
     files = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".toml"))
     return tuple(_engine(tomllib.loads((folder / name).read_text("utf-8"))) for name in files)

@@ -4,15 +4,19 @@ One GET a call, to a loopback address, an address of the target's own namespace 
 redirects are not followed, nothing of the environment (proxies) is used, no token is ever looked
 for. A server that does not answer in time is busy, not down: the metrics of some wait for the
 decode step that is under way.
+
+The client and TLS are imported at the first request: most runs make none, and they are a twelfth
+of what a dashboard imports.
 """
 
 from __future__ import annotations
 
-import http.client
 import socket
-import ssl
 import time
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from http.client import HTTPConnection, HTTPResponse
 
 CONNECT_S = 0.3
 READ_S = 2.0
@@ -54,13 +58,15 @@ class Answer(NamedTuple):
 
 def get(place: Place, path: str, *, secure: bool = False, token: str = "") -> Answer:
     """Ask once. Raises `Busy` and `NoAnswer`."""
+    from http.client import HTTPException
+
     connection = _connection(place, secure=secure)
     headers = {"Accept": "text/plain, application/json;q=0.5", "Connection": "close"}
     headers["User-Agent"] = "bottletop"
     if token:
         headers["Authorization"] = f"Bearer {token}"
     try:
-        _connect(connection)
+        _connect(connection, place)
         deadline_s = time.monotonic() + READ_S
         try:
             connection.request("GET", path, headers=headers)
@@ -68,7 +74,7 @@ def get(place: Place, path: str, *, secure: bool = False, token: str = "") -> An
             body = _body(reply, deadline_s)
         except TimeoutError:
             raise Busy("it accepted the connection and did not answer in time") from None
-        except (http.client.HTTPException, OSError, ValueError) as error:
+        except (HTTPException, OSError, ValueError) as error:
             raise NoAnswer(f"it does not answer in HTTP ({type(error).__name__})") from None
         return Answer(
             reply.status,
@@ -81,9 +87,14 @@ def get(place: Place, path: str, *, secure: bool = False, token: str = "") -> An
         connection.close()
 
 
-def _connect(connection: http.client.HTTPConnection) -> None:
+def _connect(connection: HTTPConnection, place: Place) -> None:
     try:
-        connection.connect()
+        if place.unix_path:
+            connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            connection.sock.settimeout(CONNECT_S)
+            connection.sock.connect(place.unix_path)
+        else:
+            connection.connect()
     except TimeoutError:
         raise Busy("it does not accept the connection") from None
     except OSError as error:
@@ -91,7 +102,7 @@ def _connect(connection: http.client.HTTPConnection) -> None:
     connection.sock.settimeout(READ_S)
 
 
-def _body(reply: http.client.HTTPResponse, deadline_s: float) -> bytes:
+def _body(reply: HTTPResponse, deadline_s: float) -> bytes:
     """The body up to its bound. Raises TimeoutError for one that drips in."""
     parts: list[bytes] = []
     size = 0
@@ -106,24 +117,17 @@ def _body(reply: http.client.HTTPResponse, deadline_s: float) -> bytes:
     return b"".join(parts)[:MAX_PAGE_BYTES]
 
 
-def _connection(place: Place, *, secure: bool) -> http.client.HTTPConnection:
+def _connection(place: Place, *, secure: bool) -> HTTPConnection:
+    from http.client import HTTPConnection, HTTPSConnection
+
     if place.unix_path:
-        return _UnixConnection(place.unix_path)
+        return HTTPConnection("localhost", timeout=CONNECT_S)
     if not secure:
-        return http.client.HTTPConnection(place.host, place.port, timeout=CONNECT_S)
+        return HTTPConnection(place.host, place.port, timeout=CONNECT_S)
+    import ssl
+
     # A loopback server's certificate is its own: there is no name to check it against.
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    return http.client.HTTPSConnection(place.host, place.port, timeout=CONNECT_S, context=context)
-
-
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=CONNECT_S)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(CONNECT_S)
-        self.sock.connect(self._path)
+    return HTTPSConnection(place.host, place.port, timeout=CONNECT_S, context=context)

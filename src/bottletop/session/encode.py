@@ -6,7 +6,7 @@ beside what it measures, so whole columns go through C loops wherever they can.
 
 from __future__ import annotations
 
-from itertools import groupby, repeat
+from itertools import groupby
 from operator import itemgetter, sub
 from typing import TYPE_CHECKING, Any
 

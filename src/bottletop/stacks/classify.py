@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass
 from fnmatch import translate
 from functools import cache, lru_cache
-from importlib import resources
 from typing import TYPE_CHECKING, NamedTuple
 
 from bottletop.text import clean
@@ -66,6 +64,10 @@ def is_library(file: str) -> bool:
 @cache
 def rules() -> tuple[Rule, ...]:
     """The table, in its order."""
+    # Imported where the table is read: only a target with a stack needs it.
+    import tomllib
+    from importlib import resources
+
     text = (resources.files("bottletop.stacks") / "stages.toml").read_text("utf-8")
     return tuple(_rule(entry) for entry in tomllib.loads(text)["frames"])
 
