@@ -23,8 +23,8 @@ from bottletop.collectors.gpu_readings import (
     Call,
     believed,
 )
-from bottletop.model import NOT_READ, Absent, Metric, State, Value
-from bottletop.tables.gpu import INSTANT, MEAN, UNIFIED, Gpu
+from bottletop.model import NOT_READ, Absent, Metric, Row, State, Value
+from bottletop.tables.gpu import INSTANT, MEAN, UNIFIED, Gpu, GpuUtilSample
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -162,6 +162,15 @@ class Columns:
             return Absent.implausible(0, _NEVER_MOVED)
         self._never_moved.discard(metric)
         return value
+
+    def measured(self, samples: list[Row]) -> list[Row]:
+        """Rows of `gpu_util_sample`, without zeros that may stand for "not measured"."""
+        if Gpu.util_pct not in self._never_moved:
+            return samples
+        moved = [row for row in samples if row.values[GpuUtilSample.util_pct.index] != 0]
+        if moved:
+            self._never_moved.discard(Gpu.util_pct)
+        return moved
 
     # -- memory -----------------------------------------------------------------------------
 

@@ -168,6 +168,7 @@ class Device:
                 buffer.drain(now_ns, cells[metric])
                 for buffer, metric in zip(self._buffers, SNAPSHOT.values(), strict=True)
             ]
+            rows[0] = self._columns.measured(rows[0])
             # Last, since memory has been seen to be refused after it where MIG is on.
             rows.append(self._activity.read(self.instances.devices))
             cells |= self.looks.read(now_ns, cells, look=look)

@@ -18,6 +18,7 @@ from bottletop.tables.gpu import (
     VGPU_GUEST,
     WSL,
     Gpu,
+    GpuUtilSample,
 )
 from bottletop.tables.gpu_health import GpuHealth
 
@@ -243,6 +244,17 @@ def test_zeros_of_a_jetson_are_believed_once_it_has_answered_anything_else(
     assert reads[7].number(Gpu.util_pct, ONE) == 60
     assert reads[13].number(Gpu.util_pct, ONE) == 0
     assert reads[0].value(Gpu.memory_kind, ONE) == UNIFIED
+
+
+def test_zeros_in_the_buffer_of_a_jetson_are_no_samples_either(
+    gpu_host: MakeHost, proc: Path
+) -> None:
+    host = gpu_host(ORIN.replace("  fail nvmlDeviceGetSamples not-supported\n", ""), proc=proc)
+    host.open()
+    reads = host.ticks(14)
+    assert [row for read in reads[:5] for row in read.rows(GpuUtilSample)] == []
+    assert {value for _, value in reads[7].series(GpuUtilSample.util_pct, ONE)} == {60}
+    assert {value for _, value in reads[13].series(GpuUtilSample.util_pct, ONE)} == {0}
 
 
 def test_what_a_jetson_is_not_given_is_said_to_be_because_of_that(
