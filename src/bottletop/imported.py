@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from bottletop.rules.base import Limits
 
 MAX_FILES = 64
-LOOK_NS = round(0.95 * NS_PER_S)
-"""Readings closer than this are judged together."""
+LOOK_NS = round(0.8 * NS_PER_S)
+"""Readings closer than this are judged together: about one look a second."""
+SETTLE_NS = NS_PER_S // 5
+"""What comes this soon after a reading belongs to it, unless it goes on coming."""
 
 
 def judge_files(
@@ -106,11 +108,13 @@ def _looks(samples: Sequence[Sample]) -> Iterator[int]:
 
     Rows of the same moment in several tables are there together at the look.
     """
-    before_ns = -LOOK_NS
+    before_ns = -2 * LOOK_NS
     times = sorted({sample.t_ns for sample in samples})
     for number, t_ns in enumerate(times):
         last = number + 1 == len(times)
-        if last or (t_ns - before_ns >= LOOK_NS and times[number + 1] - t_ns > LOOK_NS // 4):
+        since_ns = t_ns - before_ns
+        settled = last or times[number + 1] - t_ns > SETTLE_NS
+        if last or since_ns >= LOOK_NS + SETTLE_NS or (since_ns >= LOOK_NS and settled):
             before_ns = t_ns
             yield t_ns
 

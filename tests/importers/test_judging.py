@@ -13,6 +13,7 @@ from importlab import codes, query, read, watch
 
 from bottletop import importers, report
 from bottletop.cli import main
+from bottletop.imported import _looks
 from bottletop.importers import NotImportable
 from bottletop.importers.base import Fact, GpuId, Material, Options, Reading
 from bottletop.model import VerdictState
@@ -63,6 +64,13 @@ def test_one_bad_reading_in_many_is_not_a_finding(every_s: float) -> None:
     bad = log(60, every_s, clock=1300, reasons=THERMAL).splitlines()
     found = watch(read("\n".join([*good[:30], bad[30], *good[31:]])))
     assert not codes(found)
+
+
+def test_a_fast_log_is_looked_at_once_a_second() -> None:
+    joined = importers.join([read(log(100, 0.1))])
+    assert 9 <= len(list(_looks(joined.samples))) <= 12
+    joined = importers.join([read(log(30, 1))])
+    assert len(list(_looks(joined.samples))) == 30
 
 
 def test_twelve_readings_are_enough_for_what_holds_in_all_of_them() -> None:

@@ -139,6 +139,15 @@ def test_a_table_with_failed_cells() -> None:
     assert not found.doubts
 
 
+def test_a_table_of_windows() -> None:
+    found = read(text("smi-table-windows.txt"))
+    (fact,) = facts(found, Gpu)
+    assert fact.values[Gpu.util_pct] == 3
+    assert fact.values[Gpu.model] == "NVIDIA GeForce RTX 4070 ..."
+    assert values(found, GpuProcess.pid) == [4321]
+    assert values(found, GpuProcess.process) == ["explorer.exe"]
+
+
 def test_a_table_of_a_part_without_memory_of_its_own() -> None:
     (fact,) = facts(read(text("smi-table-gb10.txt")), Gpu)
     assert state(fact.values[Gpu.mem_total_bytes]) is State.UNSUPPORTED

@@ -283,7 +283,7 @@ def process_facts(tree: Tree, gpu: GpuId, t_s: float) -> Iterator[Fact]:
         if not pid.isdecimal() or not 0 < int(pid) < 2**32:
             continue
         values: dict[Metric, Value] = {GpuProcess.pid: int(pid)}
-        name = clean(found.get("name", "").rpartition("/")[2], 60)
+        name = smi_words.program(found.get("name", ""))
         values[GpuProcess.process] = name or NOT_READ
         kind = kind_of(found.get("type", ""))
         if kind is not None:

@@ -284,7 +284,7 @@ class _Reader:
             self.doubts.add("process without a pid", pid)
             return
         values[GpuProcess.pid] = int(pid)
-        name = clean(parts.get(Role.PROCESS_NAME, "").rpartition("/")[2], 60)
+        name = smi_words.program(parts.get(Role.PROCESS_NAME, ""))
         values[GpuProcess.process] = name or NOT_READ
         self.facts.append(Fact(GpuProcess, t_s, values, gpu, f"/{pid}"))
 

@@ -28,7 +28,9 @@ DEFAULT_EVERY_S = 5.0
 """`nvidia-smi -l` without a number prints every five seconds."""
 MAX_GPUS = 4096
 _PCI = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d")
-_NAMED = re.compile(r"\s*(?P<index>\d{1,4}|ERR!)\s+(?P<name>.*?)\s+(?:On|Off|N/A|ERR!)\s*")
+_NAMED = re.compile(
+    r"\s*(?P<index>\d{1,4}|ERR!)\s+(?P<name>.*?)\s+(?:On|Off|N/A|ERR!|WDDM|TCC|MCDM)\s*"
+)
 _VITAL = re.compile(
     r"\s*(?P<fan>ERR!|N/A|\[N/A\]|\d+%)\s*(?P<temp>ERR!|N/A|\d+C)\s*(?P<perf>ERR!|N/A|P\d+)\s+"
     r"(?P<power>ERR!|Unknown Error|N/A|[\d.]+W)\s*/\s*(?P<cap>ERR!|Unknown Error|N/A|[\d.]+W)\s*"
@@ -181,7 +183,7 @@ class _Reader:
             return
         values: dict[Metric, Value] = {
             GpuProcess.pid: int(match["pid"]),
-            GpuProcess.process: clean(match["name"].rpartition("/")[2], 60) or NOT_READ,
+            GpuProcess.process: smi_words.program(match["name"]) or NOT_READ,
             GpuProcess.mem_bytes: cell(GpuProcess.mem_bytes, match["used"]),
         }
         kind = kind_of(match["kind"])

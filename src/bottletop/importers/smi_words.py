@@ -60,6 +60,11 @@ def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
 
 
+def program(path: str) -> str:
+    """The name of a program without its folders, of either kind, safe to show."""
+    return clean(re.split(r"[/\\]", path)[-1], 60)
+
+
 def pci_id(raw: str) -> str:
     """A PCI address as the driver writes it, "00000000:C1:00.0"; empty of anything else."""
     match = _PCI.fullmatch(raw.strip())
