@@ -60,7 +60,27 @@ def test_names_that_may_be_anything_are_not_guessed(name: str) -> None:
     assert column is None or column.metric is None
 
 
-@pytest.mark.parametrize("separator", [",", ";", "\t", ", "])
+def test_utilisation_as_a_fraction_is_seen_and_said() -> None:
+    found = read(query([f"{t},0.9{t},300" for t in range(9)], "t,util,power"))
+    assert values(found, Gpu.util_pct)[:3] == [90, 91, 92]
+    assert "fraction" in " ".join(found.doubts)
+    percent = read(query(["0,0.9,300", "1,0.5,300"], "t,util_pct,power"))
+    assert values(percent, Gpu.util_pct) == [1, 0]
+    idle = read(query(["0,0,20", "1,1,20"], "t,util,power"))
+    assert values(idle, Gpu.util_pct) == [0, 1]
+
+
+def test_a_decimal_comma_where_commas_do_not_part_cells() -> None:
+    found = read("t;util;Power [W]\n0;50;200,5\n")
+    assert values(found, Gpu.power_w) == [200.5]
+
+
+def test_a_table_of_markdown() -> None:
+    found = read("| t | gpu | util |\n|---|---|---|\n| 0 | 0 | 85 |\n| 1 | 0 | 86 |\n")
+    assert values(found, Gpu.util_pct) == [85, 86]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", ", ", "|", " ", "   "])
 def test_separators(separator: str) -> None:
     lines = ["t,gpu,util,power", "0,0,88,120.5", "1,0,89,121"]
     found = read("\n".join(line.replace(",", separator) for line in lines))

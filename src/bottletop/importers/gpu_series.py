@@ -1,12 +1,13 @@
 """Time series of GPU readings as CSV in people's own words, one row a reading and GPU.
 
 The first row names the columns; `series_columns` lists the names that are understood. Commas,
-semicolons and tabs part the cells.
+semicolons, tabs, bars (tables of Markdown) or plain blanks part the cells.
 """
 
 from __future__ import annotations
 
 import csv
+import re
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from bottletop.importers import smi_words
@@ -34,7 +35,11 @@ if TYPE_CHECKING:
     from bottletop.model import Metric, Value
 
 DEFAULT_EVERY_S = 1.0
-_SEPARATORS = ",;\t"
+_SEPARATORS = ",;\t|"
+_BLANKS = " "
+_COMMA = re.compile(r"([+-]?\d+),(\d+)")
+"""A decimal comma, which only a table parted by something else can have."""
+_FRACTION_ROWS = 5_000
 _YES = frozenset({"1", "true", "yes", "active", "on"})
 _NO = frozenset({"0", "false", "no", "not active", "inactive", "off"})
 _MEASURED = frozenset(
@@ -53,16 +58,25 @@ class _Header(NamedTuple):
 
 
 def cells_of(line: str, separator: str) -> list[str]:
-    """Cells of a line, quoted ones without their quotes."""
+    """Cells of a line, quoted ones without their quotes, numbers with a decimal point."""
+    if separator == _BLANKS:
+        return line.split()
+    if separator == "|":
+        line = line.strip().removeprefix("|").removesuffix("|")
     try:
-        return [part.strip() for part in next(csv.reader([line], delimiter=separator), [])]
+        cells = [part.strip() for part in next(csv.reader([line], delimiter=separator), [])]
     except csv.Error:
         return []
+    if separator == ",":
+        return cells
+    return [_COMMA.sub(r"\1.\2", part) if _COMMA.fullmatch(part) else part for part in cells]
 
 
 def header_of(line: str) -> _Header | None:
     """The header that a line is; None where it is none of a GPU series."""
     separator = max(_SEPARATORS, key=line.count)
+    if separator not in line:
+        separator = _BLANKS
     names = cells_of(line.lstrip("# "), separator)
     if len(names) < 2:
         return None
@@ -88,6 +102,7 @@ class GpuSeries:
 
     def read(self, material: Material, options: Options) -> Reading:
         reader = _Reader(options.every_s or DEFAULT_EVERY_S)
+        reader.find_fractions(material.lines[:_FRACTION_ROWS])
         for line in material.lines:
             if line.strip():
                 reader.line(line)
@@ -114,6 +129,24 @@ class _Reader:
         self.numbered = False
         """Times are plain numbers of seconds."""
         self._header: _Header | None = None
+        self._fractions: set[int] = set()
+        """Places of utilisation columns that are written as 0 to 1."""
+
+    def find_fractions(self, lines: Sequence[str]) -> None:
+        """See which utilisations are fractions: no name says percent, and none is above 1."""
+        header = next((found for line in lines if (found := header_of(line))), None)
+        if header is None:
+            return
+        rows = [cells_of(line, header.separator) for line in lines]
+        rows = [row for row in rows if len(row) == len(header.columns)]
+        for place, column in enumerate(header.columns):
+            named = "%" in header.names[place] or "pct" in header.names[place].lower()
+            if column is None or column.metric is None or column.metric.unit != "%" or named:
+                continue
+            numbers = [number for row in rows if (number := _number(row[place])) is not None]
+            if numbers and max(numbers) <= 1 and any(0 < number < 1 for number in numbers):
+                self._fractions.add(place)
+                self.notes.append(f"{header.names[place]} is taken for a fraction of 1")
 
     def line(self, line: str) -> None:
         """Take in the next line that is not empty."""
@@ -139,9 +172,11 @@ class _Reader:
         rates: dict[Metric, float] = {}
         flags: dict[int, bool] = {}
         parts: dict[str, str] = {}
-        for text, column in zip(cells, header.columns, strict=True):
+        for place, (text, column) in enumerate(zip(cells, header.columns, strict=True)):
             if column is None:
                 continue
+            if place in self._fractions and (number := _number(text)) is not None:
+                text = str(100 * number)
             if column.role:
                 parts.setdefault(column.role, text)
             elif column.bit:
@@ -151,8 +186,8 @@ class _Reader:
             elif column.metric is not None:
                 values[column.metric] = cell(column.metric, text, column.unit)
         gpu = _gpu(parts)
-        t_s, place = self._time(parts.get(TIME, ""), gpu)
-        gpu = gpu.placed(place)
+        t_s, nth = self._time(parts.get(TIME, ""), gpu)
+        gpu = gpu.placed(nth)
         if gpu.name:
             values[Gpu.model] = gpu.name
         values.update(smi_words.reasons(flags))
@@ -165,14 +200,10 @@ class _Reader:
 
     def _time(self, raw: str, gpu: GpuId) -> tuple[float, int]:
         t_s, place = self.moments.at(raw, gpu)
-        if not self.moments.dated:
-            try:
-                number = float(raw)
-            except ValueError:
-                return t_s, place
-            if number == number and abs(number) < 1e8:
-                self.numbered = True
-                return number, place
+        number = None if self.moments.dated else _number(raw)
+        if number is not None and abs(number) < 1e8:
+            self.numbered = True
+            return number, place
         return t_s, place
 
     @staticmethod
@@ -201,6 +232,14 @@ def _fits(cells: Sequence[str], header: _Header) -> bool:
         if not isinstance(cell(column.metric, text, column.unit), Absent):
             return True
     return False
+
+
+def _number(text: str) -> float | None:
+    try:
+        found = float(text)
+    except ValueError:
+        return None
+    return found if found == found else None
 
 
 def _gpu(parts: dict[str, str]) -> GpuId:
