@@ -23,6 +23,7 @@ from bottletop.model import NS_PER_S, Confidence
 from bottletop.rules import activity as activity_
 from bottletop.rules import demand as demand_
 from bottletop.rules import load as load_
+from bottletop.rules import pcie
 from bottletop.rules.activity import (
     Activity,
     SlowBlocked,
@@ -82,8 +83,7 @@ NEEDS: tuple[Metric, ...] = (
     *demand_.NEEDS,
     *ENTITY_NEEDS,
     *QUOTA_NEEDS,
-    Gpu.pcie_rx_bytes,
-    Gpu.pcie_tx_bytes,
+    *pcie.NEEDS,
     Gpu.pcie_gen_max,
     Gpu.pcie_width,
 )
@@ -351,10 +351,7 @@ class _Division:
         """Share of time that the link needs for the bytes moved; 0 where that is unknown."""
         view, gpu = self.view, self.gpu
         try:
-            moved = sum(
-                view.growth(metric, gpu, self.span_s).per_s
-                for metric in (Gpu.pcie_rx_bytes, Gpu.pcie_tx_bytes)
-            )
+            moved = sum(pcie.traffic(view, gpu, self.span_s).values())
             lane = GBYTES_PER_LANE.get(int(view.number(Gpu.pcie_gen_max, gpu)))
             width = view.number(Gpu.pcie_width, gpu)
         except Missing:

@@ -10,7 +10,7 @@ from bottletop.rules.base import Answer, Fires, KofN, Quiet, Role, Rule, Thresho
 from bottletop.rules.entities import NEEDS as ENTITY_NEEDS
 from bottletop.rules.entities import gpu_name, gpu_rows, target_gpus, target_pids
 from bottletop.store import Missing
-from bottletop.tables import Gpu, GpuProcess
+from bottletop.tables import Gpu, GpuActivity, GpuProcess
 from bottletop.units import percent_text as pct
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ class GpuContended(Rule):
     How judged
         The driver's utilisation by process: others together at least 10 % while the target itself
         runs. The loss is what the others take. Without a target, two or more busy processes on one
-        GPU are advice: which of them is the victim is not known.
+        GPU are advice: which of them is the victim is not known. Where no utilisation by process
+        can be read but GPM counts context switches (Hopper and newer), 5 % of the time in them.
     What to do
         Give each its own GPU, schedule them apart, or share on purpose: MPS, MIG.
     When it is wrong
@@ -48,12 +49,19 @@ class GpuContended(Rule):
     role = Role.CAUSE
     blames = "other processes"
     scope = Gpu
-    needs = (*load.NEEDS, *ENTITY_NEEDS, GpuProcess.sm_util_pct, GpuProcess.process)
+    needs = (
+        *load.NEEDS,
+        *ENTITY_NEEDS,
+        GpuProcess.sm_util_pct,
+        GpuProcess.process,
+        GpuActivity.context_switch_pct,
+    )
     window_s = 10
     fire = KofN(5, 8)
     thresholds: ClassVar[Mapping[str, Threshold]] = {
         "others": Threshold(10, "%", "judgement", "utilisation of others, summed"),
         "others_near": Threshold(5, "%", "judgement", "below this it ends"),
+        "switching": Threshold(5, "%", "judgement", "time in context switches, from GPM"),
         "own": Threshold(1, "%", "judgement", "utilisation of the target that counts as running"),
     }
     advice = (
@@ -69,7 +77,13 @@ class GpuContended(Rule):
             return Quiet()
         if load.load(view, key, self.window_s).busy < 0.05:
             return Quiet()
-        shares = self._shares(view, key)
+        try:
+            shares = self._shares(view, key)
+        except Missing:
+            found = self._switching(view, key, limits)
+            if found is None:
+                raise
+            return found
         pids = target_pids(view)
         own = {pid: share for pid, share in shares.items() if pid in pids}
         if pids and own:
@@ -84,6 +98,32 @@ class GpuContended(Rule):
             evidence=_evidence(key, busy, limits),
             severity=Severity.ADVICE,
             confidence=Confidence.LOW,
+        )
+
+    def _switching(self, view: View, key: str, limits: Mapping[str, float]) -> Answer | None:
+        """Where nobody says which process runs: whether contexts are switched. None: no GPM."""
+        series = view.series(GpuActivity.context_switch_pct, key, self.window_s).values
+        values = [value for value in series if value == value]
+        if not values:
+            return None
+        mean = sum(values) / len(values)
+        if mean < limits["switching"]:
+            return Quiet(near=mean >= limits["switching"] / 2)
+        return Fires(
+            text=(
+                f"{gpu_name(view, key)} spends {mean:.0f} % of its time in switching contexts: "
+                "several processes share it"
+            ),
+            evidence=(
+                evidence(
+                    GpuActivity.context_switch_pct,
+                    key,
+                    round(mean, 1),
+                    threshold=limits["switching"],
+                    span_s=self.window_s,
+                ),
+            ),
+            lost_gpu_s_per_s=mean / 100,
         )
 
     def _shares(self, view: View, key: str) -> dict[int, float]:

@@ -9,6 +9,7 @@ from bottletop.rules import budget
 from bottletop.rules.base import Answer, Fires, Quiet, Threshold, evidence
 from bottletop.rules.entities import NOTHING_ATTACHED, gpu_name, target_pids
 from bottletop.rules.load import load
+from bottletop.rules.pcie import traffic
 from bottletop.rules.starvation import LOST, LOST_CRIT, LOST_NEAR, Starvation
 from bottletop.store import Missing
 from bottletop.tables import Gpu, Process
@@ -32,10 +33,10 @@ class H2dBound(Starvation):
         Copy engines are not kernels: a GPU that waits for its input reads as idle. Many small or
         pageable copies, or float images sent where bytes would do, fill the link.
     How judged
-        From the driver's byte counters of both directions against generation x lanes x 0.8. Gauges
-        of PCIe throughput are not used live: they see 20 ms a read. Without a target: the GPU works
-        but waits at least 20 % of the time, and one direction carries at least 75 % of what the
-        link can at its present generation and width.
+        From the driver's byte counters of both directions, or GPM's rates where there are none,
+        against generation x lanes x 0.8. Gauges of PCIe throughput are not used live: they see 20
+        ms a read. Without a target: the GPU works but waits at least 20 % of the time, and one
+        direction carries at least 75 % of what the link can at its present generation and width.
     What to do
         Pin host buffers, overlap copies with compute on a second stream, send uint8 and convert on
         the GPU, keep tensors on the device, merge small copies.
@@ -116,11 +117,10 @@ class H2dBound(Starvation):
         )
 
     def own_evidence(self, view: View, found: GapBudget) -> tuple[Evidence, ...]:
-        items = []
-        for metric in (Gpu.pcie_rx_bytes, Gpu.pcie_tx_bytes):
-            rate = view.growth(metric, found.gpu, found.span_s).per_s
-            items.append(evidence(metric, found.gpu, round(rate), unit="B/s"))
-        return tuple(items)
+        return tuple(
+            evidence(metric, found.gpu, round(rate), unit="B/s")
+            for metric, rate in traffic(view, found.gpu, found.span_s).items()
+        )
 
 
 class _Link(NamedTuple):
@@ -140,12 +140,7 @@ class _Link(NamedTuple):
 def _link(view: View, gpu: str, span_s: float) -> _Link | None:
     """The link at its present generation: while bytes move it is not lowered for idleness. None
     where it or its traffic cannot be read."""
-    rates: dict[Metric, float] = {}
-    for metric in (Gpu.pcie_rx_bytes, Gpu.pcie_tx_bytes):
-        try:
-            rates[metric] = view.growth(metric, gpu, span_s).per_s
-        except Missing:
-            continue
+    rates = traffic(view, gpu, span_s)
     gen, top = view.last(Gpu.pcie_gen, gpu), view.last(Gpu.pcie_gen_max, gpu)
     at = gen if isinstance(gen, (int, float)) else top
     width = view.last(Gpu.pcie_width, gpu)

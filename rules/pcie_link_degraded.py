@@ -5,25 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from bottletop.model import Confidence, Severity
-from bottletop.rules import load
+from bottletop.rules import load, pcie
 from bottletop.rules.base import Answer, Fires, KofN, Quiet, Role, Rule, Threshold, evidence
 from bottletop.rules.budget import GBYTES_PER_LANE
 from bottletop.rules.clocks import BUSY_PCT
 from bottletop.rules.entities import gpu_name
 from bottletop.store import Missing
-from bottletop.tables import Gpu, GpuActivity
+from bottletop.tables import Gpu
 from bottletop.tables.gpu import DEDICATED
 from bottletop.units import percent_text as pct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bottletop.model import Metric
     from bottletop.store import View
 
 RECENT_S = 10
-COUNTERS = (Gpu.pcie_rx_bytes, Gpu.pcie_tx_bytes)
-RATES = (GpuActivity.pcie_rx_bytes_per_s, GpuActivity.pcie_tx_bytes_per_s)
 MIN_READS = 10
 
 
@@ -85,8 +82,7 @@ class PcieLinkDegraded(Rule):
         Gpu.pcie_width,
         Gpu.pcie_gen_max,
         Gpu.pcie_width_max,
-        *COUNTERS,
-        *RATES,
+        *pcie.NEEDS,
     )
     window_s = 20
     fire = KofN(15, 20)
@@ -116,7 +112,9 @@ class PcieLinkDegraded(Rule):
         found = self._link(view, key, only_busy=loaded)
         if found is None or (found.gen >= found.gen_max and found.width >= found.width_max):
             return Quiet()
-        moved, metric = _moved(view, key)
+        rates = pcie.traffic(view, key, RECENT_S)
+        metric = max(rates, key=lambda name: rates[name], default=None)
+        moved = 0.0 if metric is None else rates[metric]
         moving = found.bytes_per_s > 0 and moved >= limits["moving"] * found.bytes_per_s
         if not (loaded or moving):
             return Quiet()
@@ -165,20 +163,3 @@ class PcieLinkDegraded(Rule):
             return None
         gen, width = max(read[0] for read in reads), max(read[1] for read in reads)
         return Links(int(gen), int(width), int(top), int(most))
-
-
-def _moved(view: View, gpu: str) -> tuple[float, Metric | None]:
-    """Bytes a second in the busier direction, from byte counters, else from GPM."""
-    best: tuple[float, Metric | None] = (0.0, None)
-    for counter, rate in zip(COUNTERS, RATES, strict=True):
-        metric = counter
-        try:
-            moved = view.growth(counter, gpu, RECENT_S).per_s
-        except Missing:
-            values = [v for v in view.series(rate, gpu, RECENT_S).values if v == v]
-            if not values:
-                continue
-            moved, metric = sum(values) / len(values), rate
-        if best[1] is None or moved > best[0]:
-            best = (moved, metric)
-    return best
