@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from functools import partial
+from functools import partial, reduce
 from itertools import pairwise
+from math import isnan
 from operator import add, sub, truediv
 from typing import TYPE_CHECKING, NamedTuple
 
 from bottletop.model import NS_PER_S
-from bottletop.rings import Series
 from bottletop.rules.entities import NOTHING_ATTACHED, elsewhere
 from bottletop.store import Missing
 from bottletop.tables import HotThread, Process, Thread
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from bottletop.model import Metric, Table
-    from bottletop.rings import Ends
+    from bottletop.rings import Ends, Series
     from bottletop.store import View
 
 NEEDS: tuple[Metric, ...] = (
@@ -122,10 +122,14 @@ def _activity(view: View, excluded: frozenset[int], span_s: float) -> Activity:
             blocked[at] = 1.0
     if len(wanted) > 1:
         busiest = _at_most_one(list(map(max, *wanted)))
-        together = _at_most_one(list(map(sum, zip(*wanted, strict=True))))
+        together = _at_most_one(reduce(_added, wanted))
     else:
         busiest = together = _at_most_one(wanted[0]) if wanted else [0.0] * size
     return Activity(source.edges, busiest, together, blocked, lines, source.cpu)
+
+
+def _added(total: list[float], cores: list[float]) -> list[float]:
+    return list(map(add, total, cores))
 
 
 def _at_most_one(cores: list[float]) -> list[float]:
@@ -203,12 +207,12 @@ def _line(view: View, source: _Source, key: str, span_s: float) -> Line | None:
     if used + waited < QUIET_CORES * seconds and not was_blocked:
         return None
     grid = source.edges[1:]
-    total = view.series(source.cpu, key, span_s)
+    times, used_ns = view.series(source.cpu, key, span_s)
+    wanted_ns = used_ns.tolist()
     if waited > 0:
-        wait = view.series(source.wait, key, span_s).values
-        total = Series(total.t_ns, array("d", map(add, total.values, wait)))
+        wanted_ns = _added(wanted_ns, view.series(source.wait, key, span_s).values.tolist())
     return Line(
-        wanted=_cores(grid, total),
+        wanted=_cores(grid, times, wanted_ns),
         waits=waited >= QUIET_CORES * seconds,
         blocked=(
             _blocked_moments(grid, view.series(source.state, key, span_s)) if was_blocked else ()
@@ -232,17 +236,16 @@ def _span(edges: Sequence[int]) -> int:
     return edges[-1] - edges[0] if edges else 0
 
 
-def _cores(grid: Sequence[int], counter: Series) -> list[float]:
+def _cores(grid: Sequence[int], times: Sequence[int], counter: list[float]) -> list[float]:
     """Growth of a ns counter up to each moment of `grid`, in cores; 0 where none was read near."""
-    times, values = counter
     steps = map(sub, times[1:], times)
-    cores = list(map(truediv, map(sub, values[1:], values), steps))
+    cores = list(map(truediv, map(sub, counter[1:], counter), steps))
     if (
         len(cores) == len(grid)
         and abs(times[1] - grid[0]) < ALIGN_NS
         and abs(times[-1] - grid[-1]) < ALIGN_NS
         and (not cores or min(cores) >= 0)
-        and sum(cores) == sum(cores)
+        and not isnan(sum(cores))
     ):
         return cores
     out = [0.0] * len(grid)
@@ -266,7 +269,8 @@ def _blocked_moments(grid: Sequence[int], states: Series) -> tuple[int, ...]:
 
 def on_core(view: View, act: Activity, key: str, span_s: float) -> list[float]:
     """CPU that one thread really got in each interval of `act`, in cores."""
-    return _cores(act.edges[1:], view.series(act.cpu, key, span_s))
+    times, used_ns = view.series(act.cpu, key, span_s)
+    return _cores(act.edges[1:], times, used_ns.tolist())
 
 
 def within(act: Activity, since_ns: int, until_ns: int) -> Activity:
@@ -341,7 +345,7 @@ def _slow_blocked(view: View, excluded: frozenset[int], span_s: float) -> SlowBl
         return None
     grid = edges[1:]
     moments = {key: _blocked_moments(grid, view.series(Thread.state, key, span_s)) for key in keys}
-    delays = [_cores(grid, view.series(Thread.block_io_ns, key, span_s)) for key in keys]
+    delays = [_delays(view, grid, key, span_s) for key in keys]
     if any(map(any, delays)):
         blocked = [min(1.0, max(column)) for column in zip(*delays, strict=True)]
     else:
@@ -349,6 +353,11 @@ def _slow_blocked(view: View, excluded: frozenset[int], span_s: float) -> SlowBl
         blocked = [float(at in seen) for at in range(len(grid))]
     most = max(moments, key=lambda key: (len(moments[key]), key))
     return SlowBlocked(edges, blocked, most)
+
+
+def _delays(view: View, grid: Sequence[int], thread: str, span_s: float) -> list[float]:
+    times, blocked_ns = view.series(Thread.block_io_ns, thread, span_s)
+    return _cores(grid, times, blocked_ns.tolist())
 
 
 def _waiting(view: View, span_s: float) -> list[str]:

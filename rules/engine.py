@@ -218,7 +218,7 @@ class Engine:
         missing = ""
         others = 0
         for key in keys:
-            answer, reason = self._answer(rule, view, key)
+            answer, reason = self._answer(rule, view, key, tell=not missing)
             if answer is None:
                 others += bool(missing)
                 missing = missing or reason
@@ -231,10 +231,13 @@ class Engine:
                 began.append((rule.code, key))
         return f"{missing} (and {others} more)" if others else missing
 
-    def _answer(self, rule: Rule, view: View, key: str) -> tuple[Answer | None, str]:
+    def _answer(self, rule: Rule, view: View, key: str, *, tell: bool) -> tuple[Answer | None, str]:
+        """The rule's answer; None where it is unknown, with what was missing if asked to tell."""
         try:
             return rule.judge(view, key, self._limits[rule.code]), ""
         except Missing as missing:
+            if not tell:
+                return None, ""
             return None, missing_text(view, missing.what, missing.key, missing.reason)
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             # A rule that trips over a reading nobody foresaw must not take the monitor with it.

@@ -133,7 +133,8 @@ def _load(view: View, gpu: str, span_s: float) -> Load:
         samples = samples._replace(series=Series(times, values))
     begin_ns = max(since_ns, times[0] - round(samples.window_s * NS_PER_S))
     span_ns = max(1, times[-1] - begin_ns)
-    widths = map(sub, times, chain((begin_ns,), times))
+    stamps = times.tolist()
+    widths = map(sub, stamps, chain((begin_ns,), stamps))
     busy = sum(map(mul, values, widths)) / span_ns / 100
     return Load(samples, begin_ns, span_ns / NS_PER_S, min(1.0, max(0.0, busy)))
 

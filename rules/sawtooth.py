@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 from math import sqrt
+from operator import mul, sub
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -87,17 +88,17 @@ def detect(series: Series, window_s: float) -> Sawtooth | None:
     period_s = median(gaps_s)
     if period_s < GATE_WINDOWS * window_s:
         return None
-    spread = 1.4826 * median(abs(gap - period_s) for gap in gaps_s) / period_s
+    spread = 1.4826 * median([abs(gap - period_s) for gap in gaps_s]) / period_s
     ramped = between / len(times) > 0.8 * window_s / period_s + RAMP_SLACK
     if ramped and period_s < ALIAS_WINDOWS * window_s:
         return None
     mean_s = sum(gaps_s) / len(gaps_s)
-    deviation_s = sqrt(max(0.0, sum(gap * gap for gap in gaps_s) / len(gaps_s) - mean_s**2))
+    deviation_s = sqrt(max(0.0, sum(map(mul, gaps_s, gaps_s)) / len(gaps_s) - mean_s**2))
     cycles, allowed = (RAMPED_CYCLES, RAMPED_MAD_CV) if ramped else (CYCLES, MAD_CV)
     regular = len(gaps_s) >= cycles and spread <= allowed and deviation_s <= STD_CV * mean_s
     half_window_ns = round(window_s * NS_PER_S / 2)
     return Sawtooth(
-        rises_ns=tuple(t_ns - half_window_ns for t_ns in rises),
+        rises_ns=tuple([t_ns - half_window_ns for t_ns in rises]),
         period_s=period_s,
         duty=_duty(rises, falls),
         low_pct=low,
@@ -129,7 +130,7 @@ def _edges(series: Series, enter_low: float, enter_high: float) -> tuple[list[in
 
 def _duty(rises: list[int], falls: list[int]) -> float:
     """Busy share of the complete cycles. Every rise but the last has its fall."""
-    busy_ns = sum(fall - rise for rise, fall in zip(rises[:-1], falls, strict=False))
+    busy_ns: int = sum(map(sub, falls, rises[:-1]))
     return busy_ns / (rises[-1] - rises[0])
 
 

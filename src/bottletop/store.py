@@ -25,6 +25,8 @@ SWEEP_EVERY = 32
 MAX_ENTITIES = 20_000
 """Bound on entities a table may hold: a hostile source cannot grow us without end."""
 
+NEVER_SEEN = Absent(State.NOT_READ, "never seen")
+
 T = TypeVar("T")
 _COUNTER = Kind.COUNTER
 
@@ -36,7 +38,7 @@ class Missing(Exception):
         self.what = metric.id if isinstance(metric, Metric) else metric.name
         self.key = key
         self.reason = reason
-        super().__init__(str(self))
+        super().__init__(self.what, key, reason)
 
     def __str__(self) -> str:
         where = f" of {self.key}" if self.key else ""
@@ -282,7 +284,7 @@ class View:
         """The newest value, or an `Absent` that says why there is none."""
         ring = self._ring(metric.table, key)
         if ring is None or ring.last is None:
-            return Absent(State.NOT_READ, "never seen")
+            return NEVER_SEEN
         _, t_ns, values = ring.last
         value = values[metric.index]
         if isinstance(value, Absent):
