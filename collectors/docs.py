@@ -124,6 +124,11 @@ SIGNALS = (
     Signal((Gpu.index,), "nvmlDeviceGetIndex", AT_OPEN, "the place in the driver's list"),
     Signal((Gpu.model,), "nvmlDeviceGetName", AT_OPEN),
     Signal((Gpu.provenance, Gpu.health), OURS, EACH),
+    Signal(
+        (Gpu.sm_clock_mhz,),
+        "newest of nvmlDeviceGetSamples PROCESSOR_CLK, else nvmlDeviceGetClockInfo(1)",
+        EACH,
+    ),
     Signal((Gpu.pci_bus_id,), "nvmlDeviceGetPciInfo", AT_OPEN),
     Signal((Gpu.driver,), "nvmlSystemGetDriverVersion", AT_OPEN),
     Signal((Gpu.compute_capability,), "nvmlDeviceGetCudaComputeCapability", AT_OPEN),

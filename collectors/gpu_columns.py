@@ -42,7 +42,7 @@ LINK = (Gpu.pcie_gen, Gpu.pcie_width, Gpu.pcie_gen_max, Gpu.pcie_width_max)
 READ = (
     *(reading.metric for reading in (*FIELD_READINGS, *CALL_READINGS)),
     *MEMORY,
-    *(Gpu.util_pct, Gpu.mem_util_pct, Gpu.power_basis),
+    *(Gpu.util_pct, Gpu.mem_util_pct, Gpu.power_basis, Gpu.sm_clock_mhz),
 )
 """Columns that say nothing of a GPU that does not answer."""
 

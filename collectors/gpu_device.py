@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import pynvml
@@ -20,6 +21,7 @@ from bottletop.collectors.gpu_readings import (
     MILLI,
     RARE_PERIOD_S,
     SLOW_PERIOD_S,
+    SM_CLOCK,
     Call,
     believed,
 )
@@ -47,6 +49,8 @@ UTIL = Kind(pynvml.NVML_GPU_UTILIZATION_SAMPLES, GpuUtilSample.util_pct)
 POWER = Kind(pynvml.NVML_TOTAL_POWER_SAMPLES, GpuPowerSample.power_w, MILLI)
 CLOCK = Kind(pynvml.NVML_PROCESSOR_CLK_SAMPLES, GpuClockSample.sm_clock_mhz)
 SNAPSHOT = {UTIL: Gpu.util_pct, POWER: Gpu.power_w, CLOCK: Gpu.sm_clock_mhz}
+CLOCK_AT = 2
+"""Place of the clock among them."""
 
 HEALTH_SPREAD = 4
 """GPUs take their turns for health in so many different seconds; their rows leave together."""
@@ -165,9 +169,13 @@ class Device:
             if list_instances:
                 self.instances.report(now_ns)
             rows = [
-                buffer.drain(now_ns, cells[metric])
+                buffer.drain(now_ns, partial(self._snapshot, cells, metric))
                 for buffer, metric in zip(self._buffers, SNAPSHOT.values(), strict=True)
             ]
+            newest = rows[CLOCK_AT][-1].values[0] if rows[CLOCK_AT] else None
+            if isinstance(newest, (int, float)):
+                cells.setdefault(Gpu.sm_clock_mhz, newest)
+            self._snapshot(cells, Gpu.sm_clock_mhz)
             rows[0] = self._columns.measured(rows[0])
             # Last, since memory has been seen to be refused after it where MIG is on.
             rows.append(self._activity.read(self.instances.devices))
@@ -189,6 +197,12 @@ class Device:
         self.instances.due |= self._activity.outdated
         row = Gpu.row(self.uuid, now_ns, self._part.worded(cells), self._kept)
         return Reads(row, *rows)
+
+    def _snapshot(self, cells: dict[Metric, Value], metric: Metric) -> Value:
+        """What the plain call answers; that for the SM clock is made when it is wanted."""
+        if metric not in cells:
+            cells[metric] = self._calls.first_of(SM_CLOCK)
+        return cells[metric]
 
     def _cells(self, step: Step) -> dict[Metric, Value]:
         """What is read now; the other columns are in `_kept`."""

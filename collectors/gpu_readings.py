@@ -14,8 +14,8 @@ from bottletop.tables.gpu_activity import GpuActivity, GpuInstance
 from bottletop.tables.gpu_health import GpuHealth, GpuLink
 
 ONCE, EACH_READ, SLOW_PERIOD_S, RARE_PERIOD_S = 0, 1, 5, 10
-"""How often something is asked, in seconds: what moves at each read; limits, link and P-state
-slowly; errors, the fan and the video engines rarely; what never changes once."""
+"""How often something is asked, in seconds: what moves at each read; limits, link, temperature and
+P-state slowly; errors, the fan and the video engines rarely; what never changes once."""
 
 TEMPERATURE_GPU = 0
 CLOCK_SM, CLOCK_MEM = 1, 2
@@ -141,8 +141,10 @@ FIELD_READINGS = (
     ),
 )
 
+SM_CLOCK = Reading(Gpu.sm_clock_mhz, (Call("nvmlDeviceGetClockInfo", (CLOCK_SM,)),))
+"""Asked only where the driver's buffer of the same clock has nothing new."""
+
 CALL_READINGS = (
-    Reading(Gpu.sm_clock_mhz, (Call("nvmlDeviceGetClockInfo", (CLOCK_SM,)),)),
     Reading(Gpu.mem_clock_mhz, (Call("nvmlDeviceGetClockInfo", (CLOCK_MEM,)),)),
     Reading(
         Gpu.clock_event_reasons,
@@ -157,8 +159,9 @@ CALL_READINGS = (
             Call("nvmlDeviceGetTemperatureV", (TEMPERATURE_GPU,)),
             Call("nvmlDeviceGetTemperature", (TEMPERATURE_GPU,)),
         ),
+        every_s=SLOW_PERIOD_S,
     ),
-    Reading(Gpu.temp_margin_c, (Call("nvmlDeviceGetMarginTemperature"),), every_s=SLOW_PERIOD_S),
+    Reading(Gpu.temp_margin_c, (Call("nvmlDeviceGetMarginTemperature"),), every_s=RARE_PERIOD_S),
     Reading(Gpu.pstate, (Call("nvmlDeviceGetPerformanceState"),), every_s=SLOW_PERIOD_S),
     Reading(Gpu.pcie_gen, (Call("nvmlDeviceGetCurrPcieLinkGeneration"),), every_s=SLOW_PERIOD_S),
     Reading(Gpu.pcie_width, (Call("nvmlDeviceGetCurrPcieLinkWidth"),), every_s=SLOW_PERIOD_S),

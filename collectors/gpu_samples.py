@@ -20,7 +20,7 @@ from bottletop.collectors.gpu_readings import BELIEVED, believed
 from bottletop.model import NOT_READ, NS_PER_S, Absent, Metric, Row, State, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from bottletop.clock import Clock
     from bottletop.collectors.gpu_driver import Driver
@@ -125,21 +125,24 @@ class SampleBuffer:
         """Seconds by which stamps are moved beyond the plain difference of the clocks."""
         return self.absent or self._stamps.correction_ns / NS_PER_S
 
-    def drain(self, now_ns: int, snapshot: Value) -> list[Row]:
-        """Rows that are new, oldest first. `snapshot` is what the plain call has just answered."""
+    def drain(self, now_ns: int, snapshot: Callable[[], Value]) -> list[Row]:
+        """Rows that are new, oldest first.
+
+        `snapshot` gives what the plain call answers; it is asked where the buffer has nothing new.
+        """
         if self.absent is not None:
-            return self._polled(now_ns, snapshot)
+            return self._polled(now_ns, snapshot())
         fresh = self._fetch()
         if isinstance(fresh, Absent):
             if fresh.state is not State.UNSUPPORTED:
                 return []
             self.absent = fresh
-            return self._polled(now_ns, snapshot)
+            return self._polled(now_ns, snapshot())
         rows = self._rows(now_ns, *fresh) if fresh[0] else []
         if rows:
             self._dry_since_ns = None
         else:
-            rows = self._dry(now_ns, snapshot)
+            rows = self._dry(now_ns, snapshot())
         # Before anything was seen the newest sample may be of any age.
         self._last_read_ns = now_ns if self._last_seen_us else None
         return rows

@@ -45,7 +45,7 @@ def test_what_is_not_supported_is_absent_and_asked_once(gpu_host: MakeHost) -> N
         assert read.number(metric, TWO) >= 0
     calls = host.calls()
     assert calls["nvmlDeviceGetTemperature"].calls == 1
-    assert calls["nvmlDeviceGetTemperatureV"].calls == 1 + 20
+    assert calls["nvmlDeviceGetTemperatureV"].calls <= 1 + 20 // 5 + 1
     assert calls["nvmlDeviceGetFanSpeed"].calls <= 1 + 20 // 5 + 1
 
 
@@ -53,19 +53,19 @@ def test_any_other_error_is_asked_again(gpu_host: MakeHost) -> None:
     host = gpu_host(
         """
         gpu
-          temp 50
-          fail nvmlDeviceGetTemperatureV timeout 2.5 5.5
+          mem_clock 1593
+          fail nvmlDeviceGetClockInfo timeout 2.5 5.5
           fail field:185 unknown 2.5 5.5
         """
     )
     host.open()
     reads = host.ticks(7)
-    assert [isinstance(read.value(Gpu.temp_c, ONE), Absent) for read in reads] == [
+    assert [isinstance(read.value(Gpu.mem_clock_mhz, ONE), Absent) for read in reads] == [
         *(False, False),
         *(True, True, True),
         *(False, False),
     ]
-    failed = reads[3].absent(Gpu.temp_c, ONE)
+    failed = reads[3].absent(Gpu.mem_clock_mhz, ONE)
     assert failed.state is State.ERROR
     assert "imeout" in failed.reason
     assert reads[3].absent(Gpu.power_w, ONE).state is State.ERROR

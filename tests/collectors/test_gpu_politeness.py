@@ -55,7 +55,7 @@ def test_eight_gpus_cost_few_calls_and_none_that_block(
         assert len(first.rows(GpuProcess)) == 20
         calls = asked(host, TICKS)
         a_second = {name: count / TICKS / GPUS for name, count in calls.items()}
-        assert sum(a_second.values()) <= 15.6
+        assert sum(a_second.values()) <= 14.0
         assert a_second["nvmlDeviceGetSamples"] == 3  # utilisation, power, clock: one call each
         # A batch a second, limits every 5 s, health and links together every 10 s.
         assert a_second["nvmlDeviceGetFieldValues"] <= 1.31
@@ -63,7 +63,8 @@ def test_eight_gpus_cost_few_calls_and_none_that_block(
         assert a_second["nvmlDeviceGetComputeRunningProcesses_v3"] <= 0.21
         for rare in ("FanSpeed", "EncoderUtilization", "OfaUtilization", "BAR1MemoryInfo"):
             assert a_second[f"nvmlDeviceGet{rare}"] <= 0.11
-        for slow in ("PerformanceState", "CurrPcieLinkGeneration", "MigMode"):
+        assert a_second["nvmlDeviceGetClockInfo"] == 1  # memory; the SM clock is in its buffer
+        for slow in ("PerformanceState", "CurrPcieLinkGeneration", "MigMode", "TemperatureV"):
             assert a_second[f"nvmlDeviceGet{slow}"] <= 0.21
         for once in ("nvmlDeviceGetName", "nvmlDeviceGetUUID", "nvmlDeviceGetMaxClockInfo"):
             assert calls[once] == 0

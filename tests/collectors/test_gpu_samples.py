@@ -233,3 +233,25 @@ def test_the_newest_run_ends_where_time_went_back_or_leapt() -> None:
     assert newest_run([1, 2, 2, 3]) == 2
     assert newest_run([1, 2, 3 + day_us, 4 + day_us]) == 2
     assert newest_run([7]) == 0
+
+
+def test_the_clock_of_the_tick_is_the_buffers_newest_or_else_the_plain_calls(
+    gpu_host: MakeHost,
+) -> None:
+    host = gpu_host(
+        "gpu\n  sm_clock step 0 1980 5.5 1200\n  busy step 0 50 8 0\n  buffer sm_clock 20 120 dry"
+    )
+    host.open()
+    reads = host.ticks(12)
+    clocks = [read.number(Gpu.sm_clock_mhz, ONE) for read in reads]
+    assert clocks == [1980] * 5 + [1200] * 7
+    # While it idles the buffer is dry, and the plain call is asked: for SM and memory.
+    before = host.calls()["nvmlDeviceGetClockInfo"].calls
+    host.ticks(5)
+    assert host.calls()["nvmlDeviceGetClockInfo"].calls - before == 10
+
+
+def test_an_absurd_clock_in_the_buffer_is_no_clock_of_the_tick(gpu_host: MakeHost) -> None:
+    host = gpu_host("gpu\n  sm_clock 1980\n  garbage sample:5")
+    host.open()
+    assert host.ticks(3)[-1].number(Gpu.sm_clock_mhz, ONE) == 1980
