@@ -88,12 +88,12 @@ class Part(NamedTuple):
 
     @property
     def lacking(self) -> str:
-        """Why such a part is given less than others; empty for one like any other."""
+        """Why such a part is likely refused something; empty for one like any other."""
         if self.virtualisation == WSL:
-            return "the driver does not give it under WSL"
+            return "much is not given under WSL"
         if self.virtualisation == VGPU_GUEST:
-            return "the driver does not give it to a vGPU guest"
-        return "the driver of a Jetson does not give it" if self.jetson else ""
+            return "a vGPU guest is not given everything"
+        return "the driver of a Jetson gives little" if self.jetson else ""
 
     def facts(self) -> dict[Metric, Value]:
         """Its columns of `gpu`."""
@@ -109,10 +109,10 @@ class Part(NamedTuple):
         }
 
     def worded(self, cells: Mapping[Metric, Value]) -> Mapping[Metric, Value]:
-        """The cells, with the reason why this part in particular is not given something."""
+        """The cells; where something is refused, with why that is likely of this part."""
         if not self.lacking:
             return cells
-        why = Absent.unsupported(self.lacking)
+        why = Absent.unsupported(f"{NOT_SUPPORTED_HERE}; {self.lacking}")
         return {
             metric: why
             if isinstance(value, Absent) and value.reason == NOT_SUPPORTED_HERE

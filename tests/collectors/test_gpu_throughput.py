@@ -91,6 +91,15 @@ def test_a_look_that_is_refused_is_not_repeated(gpu_host: MakeHost) -> None:
     assert "vGPU guest" in read.absent(Gpu.pcie_rx_rate_bytes_per_s, ONE).reason
 
 
+def test_a_driver_that_is_slow_already_is_not_looked_at(gpu_host: MakeHost) -> None:
+    host = gpu_host(BLIND + "  slow nvmlDeviceGetMemoryInfo_v2 200 4\n")
+    host.open()
+    host.ticks(10)
+    before = looks(host)
+    host.ticks(90)
+    assert looks(host) == before == 1
+
+
 def test_a_look_of_long_ago_is_not_shown_as_fresh(gpu_host: MakeHost) -> None:
     host = gpu_host(BLIND + f"\n  fail {CALL} timeout 20")
     host.open()
