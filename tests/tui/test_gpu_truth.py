@@ -22,6 +22,7 @@ from bottletop.store import Store
 from bottletop.tables import GpuProcess
 from nvml.build import build
 from nvml.host import Host
+from nvml.pci import PciTree
 from tui.conftest import dashboard
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class Simulated:
         self.looked_at: frozenset[type[Table]] = frozenset()
         self.source = Source("gpu", SourceState.OK, "", 0.0004, 0.4)
         self._sources: list[str] = []
+        self.blocked = False
+        """A driver call has not returned: time goes on without readings."""
         try:
             host.open()
             self._sources.append("gpu")
@@ -60,7 +63,7 @@ class Simulated:
         for _ in range(seconds):
             self.seconds += 1
             self.host.clock.step(1.0)
-            for source in self._sources:
+            for source in () if self.blocked else self._sources:
                 for sample in self.host.read(source).samples:
                     self.store.ingest(sample)
             view = self.store.view(self.host.clock.monotonic_ns())
@@ -93,11 +96,12 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def simulated(tmp_path: Path, library: Path) -> Iterator[Callable[[str], Simulated]]:
+def simulated(tmp_path: Path, library: Path) -> Iterator[Make]:
     hosts: list[Host] = []
 
-    def make(scenario: str) -> Simulated:
-        hosts.append(Host(tmp_path / f"host{len(hosts)}", library, scenario))
+    def make(scenario: str, sys_root: Path | None = None) -> Simulated:
+        folder = tmp_path / f"host{len(hosts)}"
+        hosts.append(Host(folder, library, scenario, sys_root=sys_root))
         return Simulated(hosts[-1])
 
     yield make
@@ -105,7 +109,7 @@ def simulated(tmp_path: Path, library: Path) -> Iterator[Callable[[str], Simulat
         host.end()
 
 
-Make = Callable[[str], Simulated]
+Make = Callable[..., Simulated]
 
 
 def gpu_line(screen: str, number: int) -> str:
@@ -281,6 +285,19 @@ async def test_odd_processes_are_listed_without_odd_numbers(simulated: Make) -> 
     assert "memory unsupported" in told or "memory implausible" in told
 
 
+async def test_a_list_in_another_layout_is_whole_or_said_to_be_unreadable(simulated: Make) -> None:
+    feed = simulated(
+        "gpu\n  busy 50\n  process_struct_bytes 32\n"
+        + "".join(f"  process {4001 + n} 900 0.3\n" for n in range(3))
+    )
+    async with dashboard(feed.run(8), WIDE) as stage:
+        told = await pages(stage, "i")
+    whole = all(f"pid {4001 + n}" in told for n in range(3))
+    assert whole or "no list: " in told
+    assert "pid 0" not in told
+    assert "-1" not in told.split("Processes")[1].split("Now")[0]
+
+
 async def test_a_process_that_ended_is_gone_from_the_list(simulated: Make) -> None:
     feed = simulated("gpu\n  busy 50\n  process 4001 900 0.5\n  process 4002 900 0.5 0 10.5")
     async with dashboard(feed.run(8), WIDE) as stage:
@@ -297,6 +314,22 @@ async def test_utilisation_is_the_devices_and_not_the_sum_of_its_processes(simul
     )
     async with dashboard(feed.run(10)) as stage:
         assert "    50  " in gpu_line(await stage.settle(), 0)
+
+
+async def test_a_call_that_does_not_return_leaves_no_old_value_that_looks_alive(
+    simulated: Make,
+) -> None:
+    feed = simulated("gpu\n  busy 50\n  power 420\n  temp 61\ngpu\n  busy 50")
+    async with dashboard(feed.run(8)) as stage:
+        await stage.settle()
+        feed.blocked = True
+        feed.run(6)
+        line = gpu_line(await stage.settle(), 0)
+        assert "no reading for 6 s" in line
+        assert "420" not in line
+        feed.blocked = False
+        feed.run(2)
+        assert "420/" in gpu_line(await stage.settle(), 0)
 
 
 # -- time --------------------------------------------------------------------------------------
@@ -409,6 +442,21 @@ async def test_a_gpu_that_is_closed_to_us_is_not_idle(simulated: Make) -> None:
     async with dashboard(feed.run(5)) as stage:
         screen = await stage.settle()
     assert "no access" in screen
+    assert "60" in gpu_line(screen, 1)
+
+
+async def test_a_gpu_that_sleeps_is_asleep_and_not_faulty(simulated: Make, tmp_path: Path) -> None:
+    bus = PciTree(tmp_path / "sys")
+    bus.add("0000:10:00.0", status="suspended")
+    bus.add("0000:11:00.0")
+    feed = simulated(
+        "gpu\n  pci 00000000:10:00.0\n  sleeps 0\ngpu\n  pci 00000000:11:00.0\n  busy 60",
+        bus.root,
+    )
+    async with dashboard(feed.run(5)) as stage:
+        screen = await stage.settle()
+    assert "asleep" in gpu_line(screen, 0)
+    assert gpu_line(screen, 0).startswith("   0")
     assert "60" in gpu_line(screen, 1)
 
 
