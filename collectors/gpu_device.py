@@ -110,6 +110,7 @@ class Device:
         self._rare_due_ns = self._rare_ns = 0
         self.health: tuple[Row, list[Row]] | None = None
         """Rows of `gpu_health` and `gpu_link` that are new; whoever takes them sets it to None."""
+        self._lost_told_ns = 0
         self.known = False
         """Whether the UUID was ever read; until then the key is the place in the list."""
         self.uuid = f"index {index}"
@@ -263,7 +264,10 @@ class Device:
             self._rare, self._rare_due_ns = {}, 0
             self._forget()
         cells = {**self.facts, **dict.fromkeys(_READ, gone.absent), Gpu.health: gone.health}
-        self.health = absent_row(self.uuid, now_ns, gone.absent), []
+        if self.health is not None or now_ns - self._lost_told_ns >= RARE_PERIOD_S * NS_PER_S:
+            # As often as health is read, and stamped anew while it waits for the other GPUs.
+            self._lost_told_ns = now_ns if self.health is None else self._lost_told_ns
+            self.health = absent_row(self.uuid, now_ns, gone.absent), []
         activity = self._activity.absent_rows(gone.absent, now_ns)
         return Reads(Gpu.row(self.uuid, now_ns, cells), [], [], [], activity)
 

@@ -233,6 +233,13 @@ def test_a_lost_gpu_has_no_health_and_its_neighbour_keeps_its_own(gpu_host: Make
     assert len(after.rows(GpuLink)) == 2
 
 
+def test_a_gpu_that_stays_lost_says_so_as_often_as_health_is_read(gpu_host: MakeHost) -> None:
+    host = gpu_host("gpu\n  lost 2.5")
+    first(host)
+    told = [bool(read.rows(GpuHealth)) for read in host.ticks(43)]
+    assert 4 <= sum(told) <= 5
+
+
 def test_gpus_take_turns_and_are_all_alive_in_the_store(gpu_host: MakeHost) -> None:
     host = gpu_host("gpu\n  links 1\n" * 6)
     host.open()
