@@ -19,9 +19,9 @@
  *   gpu                    begins the next GPU; what follows belongs to it
  *   name, uuid, pci, serial TEXT / arch N / cc MAJOR MINOR
  *   FIELD SERIES           a quantity over time; FIELD is a name of SERIES_FIELDS in sim.h:
- *                          busy, mem_busy, enc, dec, jpg, ofa (%); power and limits (W); clocks (MHz); reasons
- *                          (bits); temp, temp_mem, margin (C); fan (%); pstate; mem_* and bar1_*
- *                          (MiB); pcie_rx, pcie_tx (bytes/s); pcie_gen, pcie_width and maxima; mig
+ *                          busy, mem_busy, enc, dec, jpg, ofa (%); power and limits (W); clocks
+ *                          (MHz); reasons (bits); temp, temp_mem, margin (C); fan (%); pstate; mem_*
+ *                          and bar1_* (MiB); pcie_rx, pcie_tx (bytes/s); pcie_gen, pcie_width and maxima; mig
  *                          (0 or 1); stamp_epoch, process_stamp_epoch (0: stamps are us since boot,
  *                          1: since 1970); stamp_shift (s added to sample stamps); power_module
  *                          (W, CPU included); counts and flags of health: ecc_*, rows_*, pages_*,
@@ -53,12 +53,12 @@
  *   sleeps FROM [TO]       a call to this GPU then is counted as "wakes GPU N" in the statistics
  *   lost [FROM [TO]]       every call but identity answers "GPU is lost"
  *   fail CALL CODE [every PART WHOLE] [FROM [TO]]   CALL may hold * and ?, or name one field value
- *   slow CALL MS [...]                              ("field:186", "field:138/3" of link 3) or one buffer ("sample:1", the
- *   hang CALL [...]                                 NVML sampling type). Before the first `gpu` it
- *   garbage CALL [...]                              is for all GPUs. garbage: all ones, returned
- *                                                   with success. hang: until TO, for ever without.
- *                                                   One GPM metric is "gpm:174", a call on a MIG device
- *                                                   CALL/GI/CI
+ *   slow CALL MS [...]                              ("field:186", of link 3 "field:138/3") or one
+ *   hang CALL [...]                                 buffer ("sample:1", the NVML sampling type).
+ *   garbage CALL [...]                              Before the first `gpu` it is for all GPUs.
+ *                                                   garbage: all ones, returned with success. hang:
+ *                                                   until TO, for ever without. One GPM metric is
+ *                                                   "gpm:174", a call on a MIG device CALL/GI/CI
  * `nvmlInit` names initialisation. Functions that an old driver lacks are left out when the library
  * is built (build.py, `without`), since the binding looks symbols up.
  *
