@@ -11,6 +11,8 @@ import sys
 import termios
 from typing import TYPE_CHECKING
 
+from textual._ansi_sequences import SYNC_END, SYNC_START
+from textual.drivers.linux_driver import LinuxDriver
 from textual.filter import ANSIToTruecolor
 from textual.geometry import Offset, Region, Spacing
 from textual.layout import Layout, WidgetPlacement
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from textual.app import App
+    from textual.driver import Driver
     from textual.filter import LineFilter
     from textual.geometry import Size
     from textual.screen import Screen
@@ -35,6 +38,32 @@ RESTORE = (
     "\x1b[?7h\x1b[?1049l\x1b[?25h\x1b[0m"  # wrap, main screen, cursor, colours
 )
 """Undoes everything that Textual's Linux driver switches on."""
+
+
+class FrameDriver(LinuxDriver):
+    """Hands each synchronised frame over in one piece.
+
+    Textual queues the begin, the content and the end of a frame one by one, and each wakes the
+    thread that writes to the terminal: thrice the switches between threads, once a frame needed.
+    """
+
+    _frame: list[str] | None = None
+
+    def write(self, data: str) -> None:
+        if self._frame is not None:
+            self._frame.append(data)
+            if data != SYNC_END:
+                return
+            data, self._frame = "".join(self._frame), None
+        elif data == SYNC_START:
+            self._frame = [data]
+            return
+        super().write(data)
+
+
+def whole_frames(chosen: type[Driver]) -> type[Driver]:
+    """The driver to use in place of the one that Textual chose."""
+    return FrameDriver if chosen is LinuxDriver else chosen
 
 
 class PlanLayout(Layout):

@@ -27,6 +27,8 @@ from bottletop.tui.screens.dashboard import Overview
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from textual.driver import Driver
+
     from bottletop.attach import Candidate
     from bottletop.clock import Clock
     from bottletop.lifecycle import ExitDeadline
@@ -90,6 +92,9 @@ class BottletopApp(App[int]):
         self._line = compat.terminal_attributes()
 
     # -- life -------------------------------------------------------------------------------
+
+    def get_driver_class(self) -> type[Driver]:
+        return compat.whole_frames(super().get_driver_class())
 
     def on_mount(self) -> None:
         self.push_screen(self.overview)
