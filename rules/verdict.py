@@ -4,7 +4,8 @@ Causes compete for the GPU-seconds that were lost: idle time with work in flight
 gap budget, lost speed comes from findings about clocks, and time taken by other processes from the
 finding that names them. A cause leads only when an active finding stands behind it and it is ahead
 of the next, or of what nothing explains, by 0.15 of the loss; otherwise the line says "mixed" or
-that it cannot tell, and what would settle it. Patterns never lead.
+that it cannot tell, and what would settle it. Patterns never lead; a GPU that works no further does
+where no cause is known of the others.
 
 Without a GPU reading the currency is the time of the target's stages, and the line says so.
 """
@@ -216,8 +217,7 @@ def _by_stages(view: View, codes: frozenset[str]) -> Assessment:
 def decide(found: Assessment, nouns: Mapping[str, str]) -> Verdict:
     """Make the verdict of an assessment. `nouns` says how each cause is named in a sentence."""
     if not found.judged and found.stopped is not None:
-        cause = Cause(found.stopped.code, 1.0, found.stopped.confidence, found.stopped.scope)
-        return Verdict(VerdictState.BOTTLENECK, cause.code, found.stopped.text, (cause,))
+        return _stopped(found.stopped)
     if not found.judged:
         what = "no GPU can be read; " if found.by_stages else "watching: "
         return Verdict(VerdictState.CANNOT_TELL, None, what + found.blind)
@@ -230,6 +230,8 @@ def decide(found: Assessment, nouns: Mapping[str, str]) -> Verdict:
     )
     if causes and found.leading & {cause.code for cause in causes}:
         return _with_causes(found, causes, lost, nouns)
+    if found.stopped is not None:
+        return _stopped(found.stopped)
     if lost >= LOSS * found.capacity:
         if found.unexplained >= 0.5 * lost or not causes:
             return Verdict(VerdictState.CANNOT_TELL, None, _unexplained(found, lost), causes)
@@ -244,6 +246,11 @@ def decide(found: Assessment, nouns: Mapping[str, str]) -> Verdict:
         text = f"{_who(found)} hardly used ({pct(found.busy / found.capacity)}): {WANTS_STAGES}"
         return Verdict(VerdictState.CANNOT_TELL, None, text)
     return Verdict(VerdictState.CLEAR, None, _clear(found))
+
+
+def _stopped(finding: Finding) -> Verdict:
+    cause = Cause(finding.code, 1.0, finding.confidence, finding.scope)
+    return Verdict(VerdictState.BOTTLENECK, finding.code, finding.text, (cause,))
 
 
 def _with_causes(
@@ -382,6 +389,7 @@ class Tally:
             unpriced=_lasting(self._unpriced_s, seconds),
             nobody_asks=self.nobody_asks_s >= 0.5 * seconds,
             blind=max(self._blind_s, key=lambda text: (self._blind_s[text], text), default=""),
+            stopped=self._last.stopped,
             busiest_stage=self._last.busiest_stage,
         )
 
