@@ -16,6 +16,7 @@ from operator import add, sub, truediv
 from typing import TYPE_CHECKING, NamedTuple
 
 from bottletop.model import NS_PER_S
+from bottletop.rings import EMPTY
 from bottletop.rules.entities import NOTHING_ATTACHED, elsewhere
 from bottletop.store import Missing
 from bottletop.tables import HotThread, Process, Thread
@@ -91,13 +92,14 @@ class Activity(NamedTuple):
 class _Source(NamedTuple):
     """One of the two tables with CPU time by thread, and the grid of its readings."""
 
-    table: type[Table]
     cpu: Metric
     wait: Metric
     state: Metric
     ends: dict[str, Ends]
     """First and last readings of each thread that has two."""
     edges: array[int]
+    steps: list[int]
+    """Length of each interval of the grid in ns, which the threads have in common."""
 
 
 def activity(view: View, gpu: str, span_s: float) -> Activity:
@@ -161,10 +163,10 @@ def pid_of(key: str) -> int:
 
 def _source(view: View, span_s: float) -> _Source:
     """The fast rows where they cover most of the window, else the slow ones. Raises `Missing`."""
-    fast = _fast(view, span_s)
+    fast = _read(view, HotThread, view.keys(HotThread), span_s)
     if len(fast.edges) > 2 and _span(fast.edges) >= COVERED * span_s * NS_PER_S:
         return fast
-    slow = _slow(view, span_s)
+    slow = _read(view, Thread, _busiest(view, span_s), span_s)
     if len(fast.edges) > 2 and _span(fast.edges) >= COVERED * _span(slow.edges):
         return fast
     if len(slow.edges) > 2:
@@ -176,21 +178,20 @@ def _source(view: View, span_s: float) -> _Source:
     raise Missing(Thread.cpu_ns, "", "needs more readings")
 
 
-def _fast(view: View, span_s: float) -> _Source:
-    ends = _ends(view, HotThread, view.keys(HotThread), span_s)
-    edges = _longest(view, HotThread.cpu_ns, ends, span_s)
-    return _Source(HotThread, HotThread.cpu_ns, HotThread.wait_ns, HotThread.state, ends, edges)
+def _read(
+    view: View, table: type[HotThread | Thread], keys: Iterable[str], span_s: float
+) -> _Source:
+    ends = _ends(view, table, keys, span_s)
+    edges = _longest(view, table.cpu_ns, ends, span_s)
+    return _Source(table.cpu_ns, table.wait_ns, table.state, ends, edges, _steps(edges))
 
 
-def _slow(view: View, span_s: float) -> _Source:
+def _busiest(view: View, span_s: float) -> list[str]:
     """The few threads with most CPU, so that hundreds of idle ones cost nothing."""
     keys = view.keys(Thread)
     ends = _ends(view, Thread, keys, span_s)
-    grown = {key: _grown_s(ends[key], Thread.cpu_ns) for key in ends}
-    most = sorted(keys, key=lambda key: (-grown.get(key, 0.0), key))[:MOST_THREADS]
-    ends = {key: ends[key] for key in most if key in ends}
-    edges = _longest(view, Thread.cpu_ns, ends, span_s)
-    return _Source(Thread, Thread.cpu_ns, Thread.wait_ns, Thread.state, ends, edges)
+    grown = {key: _grown_s(one, Thread.cpu_ns) for key, one in ends.items()}
+    return sorted(keys, key=lambda key: (-grown.get(key, 0.0), key))[:MOST_THREADS]
 
 
 def _ends(view: View, table: type[Table], keys: Iterable[str], span_s: float) -> dict[str, Ends]:
@@ -207,16 +208,15 @@ def _line(view: View, source: _Source, key: str, span_s: float) -> Line | None:
     if used + waited < QUIET_CORES * seconds and not was_blocked:
         return None
     grid = source.edges[1:]
+    states = view.series(source.state, key, span_s) if was_blocked else EMPTY
     times, used_ns = view.series(source.cpu, key, span_s)
     wanted_ns = used_ns.tolist()
     if waited > 0:
         wanted_ns = _added(wanted_ns, view.series(source.wait, key, span_s).values.tolist())
     return Line(
-        wanted=_cores(grid, times, wanted_ns),
+        wanted=_cores(grid, times, wanted_ns, source.steps if times == source.edges else None),
         waits=waited >= QUIET_CORES * seconds,
-        blocked=(
-            _blocked_moments(grid, view.series(source.state, key, span_s)) if was_blocked else ()
-        ),
+        blocked=_blocked_moments(grid, states),
     )
 
 
@@ -236,10 +236,18 @@ def _span(edges: Sequence[int]) -> int:
     return edges[-1] - edges[0] if edges else 0
 
 
-def _cores(grid: Sequence[int], times: Sequence[int], counter: list[float]) -> list[float]:
-    """Growth of a ns counter up to each moment of `grid`, in cores; 0 where none was read near."""
-    steps = map(sub, times[1:], times)
-    cores = list(map(truediv, map(sub, counter[1:], counter), steps))
+def _steps(times: Sequence[int]) -> list[int]:
+    return list(map(sub, times[1:], times))
+
+
+def _cores(
+    grid: Sequence[int], times: Sequence[int], counter: list[float], steps: list[int] | None = None
+) -> list[float]:
+    """Growth of a ns counter up to each moment of `grid`, in cores; 0 where none was read near.
+
+    `steps` are the lengths between `times`, where they are known.
+    """
+    cores = list(map(truediv, map(sub, counter[1:], counter), steps or _steps(times)))
     if (
         len(cores) == len(grid)
         and abs(times[1] - grid[0]) < ALIGN_NS
