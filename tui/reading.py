@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 STAGES_S = 30.0
 THREADS_S = 5.0
 HOT_THREADS = 12
+MOST_NAMED = 2
 SPLIT_S = 5.0
 
 
@@ -185,7 +186,7 @@ class Reader:
             pressure=_pressure(view),
             disks=_disks(view, self.keys(view, Disk), marked),
             stages=_stages(view, snapshot.watched_s, marked),
-            stage_trouble=_stage_trouble(snapshot),
+            stage_trouble=_stage_trouble(snapshot, gpus),
             threads=threads,
             target=_target(view, snapshot.target, threads),
             own_cpu=per_s(view, Own.cpu_ns, "bottletop", 5),
@@ -343,9 +344,9 @@ def _stages(view: View, watched_s: float, marked: Mapping[str, Mark]) -> tuple[S
     return tuple(StagePicture(stat, marked.get(stat.key)) for stat in stats)
 
 
-def _stage_trouble(snapshot: Snapshot) -> str:
+def _stage_trouble(snapshot: Snapshot, gpus: tuple[GpuPicture, ...]) -> str:
     if snapshot.target is None:
-        return "no process attached: a picks one"
+        return "; ".join(filter(None, ["no process attached: a picks one", _on_gpus(gpus)]))
     if snapshot.target.gone:
         return "; ".join(snapshot.target.notes) or "a picks another process"
     for source in snapshot.sources:
@@ -356,6 +357,19 @@ def _stage_trouble(snapshot: Snapshot) -> str:
     if isinstance(probe, Absent) and probe.state is State.DENIED:
         why = probe.reason
     return "; ".join([why, *snapshot.target.notes])
+
+
+def _on_gpus(gpus: tuple[GpuPicture, ...]) -> str:
+    """The processes with most GPU memory: whom one might attach to."""
+    by_pid: dict[tuple[str, int], tuple[float, str]] = {}
+    for gpu in gpus:
+        for pid, whose, name, mem_bytes in gpu.processes:
+            known = by_pid.get((whose, pid), (0.0, name))[0]
+            by_pid[whose, pid] = known + (number(mem_bytes) or 0.0), name
+    order = sorted(by_pid, key=lambda key: (-by_pid[key][0], key))
+    named = [f"{by_pid[key][1]} ({key[0]} {key[1]})".lstrip() for key in order[:MOST_NAMED]]
+    more = f" and {len(order) - MOST_NAMED} more" if len(order) > MOST_NAMED else ""
+    return f"on GPUs: {', '.join(named)}{more}" if named else ""
 
 
 def _target(

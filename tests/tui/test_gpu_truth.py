@@ -472,6 +472,7 @@ async def test_eight_gpus_fit_80x24_with_their_processes(simulated: Make) -> Non
     for number in range(8):
         gpu_line(overview, number)
         assert f"pid {4001 + number}" in alone
+    assert "(pid 4008), (pid 4007) and 6 more" in " ".join(overview.split())
     assert max(len(row) for row in alone.splitlines()) <= 80
 
 
