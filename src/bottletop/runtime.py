@@ -8,6 +8,7 @@ it is late, the others go on without it, and nothing ever waits for it, quitting
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import deque
 from typing import TYPE_CHECKING
@@ -127,6 +128,9 @@ class Runtime:
         self._generation = 0
         self._snapshot = self._picture()
         self._stop = threading.Event()
+        self._asyncio: asyncio.AbstractEventLoop | None = None
+        self._nap: asyncio.Future[None] | None = None
+        """Pending while the loop waits for its next beat."""
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self.failure: BaseException | None = None
@@ -141,6 +145,9 @@ class Runtime:
     def stop(self) -> None:
         """Stop sampling, close the recording, let collectors go. Never waits for a hung call."""
         self._stop.set()
+        if self._asyncio is not None:
+            with contextlib.suppress(RuntimeError):  # it has ended by itself
+                self._asyncio.call_soon_threadsafe(self._wake)
         if self._thread is not None:
             self._thread.join(STOP_WAIT_S)
         self._close_recorder()
@@ -155,6 +162,7 @@ class Runtime:
                 self._changed.notify_all()
 
     async def _loop(self) -> None:
+        self._asyncio = asyncio.get_running_loop()
         for source in self.runners:
             source.open()
         start_ns = due_ns = self.clock.monotonic_ns()
@@ -185,7 +193,15 @@ class Runtime:
             left_s = (due_ns - self.clock.monotonic_ns()) / NS_PER_S
             if left_s <= 0:
                 return
-            await asyncio.sleep(min(left_s, 0.25))
+            # Not in slices: each time a thread wakes up costs as much as reading a file.
+            self._nap = asyncio.get_running_loop().create_future()
+            timer = asyncio.get_running_loop().call_later(left_s, self._wake)
+            await self._nap
+            timer.cancel()
+
+    def _wake(self) -> None:
+        if self._nap is not None and not self._nap.done():
+            self._nap.set_result(None)
 
     # -- one beat ---------------------------------------------------------------------------
 
