@@ -18,9 +18,10 @@ import pynvml
 
 from bottletop.collectors.base import Unavailable
 from bottletop.collectors.gpu_driver import GpuGone, absence
-from bottletop.collectors.gpu_readings import SLOW_PERIOD_S, believed
+from bottletop.collectors.gpu_readings import SLOW_PERIOD_S
 from bottletop.model import NOT_READ, NS_PER_S, Absent, Metric, Row, State, Value
 from bottletop.tables.gpu_activity import GpuActivity
+from bottletop.tables.gpu_believed import believed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bottletop.collectors.gpu_readings import Call, Reading, believed
 from bottletop.model import Absent, State, Value
+from bottletop.tables.gpu_believed import believed
 
 if TYPE_CHECKING:
     from bottletop.collectors.gpu_driver import Driver
+    from bottletop.collectors.gpu_readings import Call, Reading
 
 _SETTLED = frozenset({State.UNSUPPORTED, State.NOT_APPLICABLE})
 

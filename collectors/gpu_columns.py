@@ -21,10 +21,10 @@ from bottletop.collectors.gpu_readings import (
     SLOW_PERIOD_S,
     STATIC_READINGS,
     Call,
-    believed,
 )
 from bottletop.model import NOT_READ, Absent, Metric, Row, State, Value
 from bottletop.tables.gpu import INSTANT, MEAN, UNIFIED, Gpu, GpuUtilSample
+from bottletop.tables.gpu_believed import believed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -23,7 +23,6 @@ from bottletop.collectors.gpu_readings import (
     SLOW_PERIOD_S,
     SM_CLOCK,
     Call,
-    believed,
 )
 from bottletop.collectors.gpu_samples import Kind, SampleBuffer
 from bottletop.collectors.gpu_throughput import LOOKS, PcieLooks
@@ -37,6 +36,7 @@ from bottletop.tables.gpu import (
     GpuPowerSample,
     GpuUtilSample,
 )
+from bottletop.tables.gpu_believed import believed
 from bottletop.text import clean
 
 if TYPE_CHECKING:

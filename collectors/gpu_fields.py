@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import pynvml
 
 from bottletop.collectors.gpu_driver import absence
-from bottletop.collectors.gpu_readings import Field, believed
 from bottletop.model import Absent, State, Value
+from bottletop.tables.gpu_believed import believed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from bottletop.collectors.gpu_driver import Driver
-    from bottletop.collectors.gpu_readings import Reading
+    from bottletop.collectors.gpu_readings import Field, Reading
     from bottletop.model import Metric
 
 _SLOT = struct.Struct("=IIqqIiQ")

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pynvml
 
 from bottletop.collectors.gpu_processes import GpuProcesses
-from bottletop.collectors.gpu_readings import believed
 from bottletop.model import NOT_READ, Absent, Metric, Row, State, Value
 from bottletop.tables.gpu_activity import GpuInstance
+from bottletop.tables.gpu_believed import believed
 from bottletop.text import clean
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from bottletop.collectors.gpu_driver import NOT_SUPPORTED_HERE
-from bottletop.collectors.gpu_readings import ADA, AMPERE, HOPPER, Call, believed
+from bottletop.collectors.gpu_readings import ADA, AMPERE, HOPPER, Call
 from bottletop.linux.procfs import parse_numbers
 from bottletop.model import Absent, Metric, State, Value
 from bottletop.roots import Roots, read_bytes
@@ -24,6 +24,7 @@ from bottletop.tables.gpu import (
     WSL,
     Gpu,
 )
+from bottletop.tables.gpu_believed import believed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pynvml
 
-from bottletop.collectors.gpu_readings import believed
 from bottletop.model import NOT_READ, Absent, State, Value
 from bottletop.tables.gpu import COMPUTE, GRAPHICS, MPS, GpuProcess
+from bottletop.tables.gpu_believed import believed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pynvml
 
-from bottletop.collectors.gpu_readings import BELIEVED, believed
 from bottletop.model import NOT_READ, NS_PER_S, Absent, Metric, Row, State, Value
+from bottletop.tables.gpu_believed import BELIEVED, believed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from bottletop.model import Absent, State, Value
-from bottletop.tables import Gpu, GpuHealth
+from bottletop.tables.gpu_believed import BELIEVED
 from bottletop.text import clean
 
 if TYPE_CHECKING:
@@ -75,16 +75,6 @@ _BELIEVED: dict[str, tuple[float, float]] = {
     "B": (0, 2**50),
     "B/s": (0, 2**45),
 }
-_BELIEVED_OF: dict[Metric, tuple[float, float]] = {
-    Gpu.fan_pct: (0, 200),
-    Gpu.pstate: (0, 15),
-    Gpu.pcie_gen: (1, 10),
-    Gpu.pcie_gen_max: (1, 10),
-    Gpu.pcie_width: (1, 32),
-    Gpu.pcie_width_max: (1, 32),
-    Gpu.clock_event_reasons: (0, 2**53),
-    GpuHealth.bar1_used_bytes: (0, 2**50),
-}
 _COUNT = (0.0, float(2**63 - 1))
 
 
@@ -126,7 +116,7 @@ def cell(metric: Metric, raw: str, unit: str = "") -> Value:
 
 def believed(metric: Metric, value: float, raw: str | float = "") -> Value:
     """`value`, or `Absent.implausible`: tools print sentinels, 17179869184 GiB, as numbers."""
-    low, high = _BELIEVED_OF.get(metric) or _BELIEVED.get(metric.unit, _COUNT)
+    low, high = BELIEVED.get(metric) or _BELIEVED.get(metric.unit, _COUNT)
     if math.isfinite(value) and low <= value <= high:
         return round(value) if metric.quantum == 1 and metric.unit != "W" else value
     shown = clean(raw, 40) if isinstance(raw, str) else raw
