@@ -120,7 +120,8 @@ class Collector(Protocol):
     `open` is called once before the first read and again, slowly, after it raised `Unavailable`;
     `read` may raise `Unavailable` (the source went away: it is reopened later) or OSError (this
     read failed, the next may not). A collector with `blocking = True` is read in a daemon thread of
-    its own, since its calls may never return; the others are read in turn and must be quick.
+    its own, since its calls may never return; the others are read in turn and must be quick. One
+    with `of_target = True` (False where it is not set) is not read while nothing is attached.
     """
 
     name: ClassVar[str]

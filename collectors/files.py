@@ -21,6 +21,7 @@ class FileCollector:
     tables: ClassVar[tuple[type[Table], ...]]
     period_s: ClassVar[float] = 1.0
     blocking: ClassVar[bool] = False
+    of_target: ClassVar[bool] = False
 
     def __init__(self, context: Context) -> None:
         self._context = context

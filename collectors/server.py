@@ -39,6 +39,7 @@ class ServerCollector(FileCollector):
     name: ClassVar[str] = "server"
     tables: ClassVar[tuple[type[Table], ...]] = (Server, Stage, StageTime)
     blocking: ClassVar[bool] = True
+    of_target: ClassVar[bool] = True
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)

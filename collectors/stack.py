@@ -55,6 +55,7 @@ class StackCollector(FileCollector):
     tables: ClassVar[tuple[type[Table], ...]] = (Stage,)
     period_s: ClassVar[float] = 0.5
     blocking: ClassVar[bool] = True
+    of_target: ClassVar[bool] = True
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)

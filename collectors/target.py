@@ -55,6 +55,7 @@ class TargetCollector(FileCollector):
     tables: ClassVar[tuple[type[Table], ...]] = (TargetInfo, TargetFile)
     period_s: ClassVar[float] = 5.0
     blocking: ClassVar[bool] = True
+    of_target: ClassVar[bool] = True
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)

@@ -329,3 +329,31 @@ class TestFollowing:
         target = run.snapshot().target
         assert target is not None
         assert target.gone
+
+
+async def test_what_only_reads_the_target_is_left_alone_without_one(tmp_path: Path) -> None:
+    class OfTarget(Steady):
+        of_target = True
+        reads_of_all = 0
+
+        def read(self) -> Sequence[Sample]:
+            type(self).reads_of_all += 1
+            return ()
+
+    tree, clock = HostTree(tmp_path), ManualClock()
+    run = opened(runtime(clock, OfTarget))
+    await run.beat(evaluate=True)
+    assert OfTarget.reads_of_all == 0
+    root = tree.process(50)
+    watching = opened(
+        Runtime(
+            clock=clock,
+            roots=tree.captured,
+            collectors=(OfTarget,),
+            limits=Limits(),
+            host="test",
+            root_process=root,
+        )
+    )
+    await watching.beat(evaluate=True)
+    assert OfTarget.reads_of_all == 1

@@ -209,7 +209,9 @@ class Runtime:
         """Read every source that is due; on a judging beat, judge and publish a picture."""
         if evaluate:
             self._follow_target()
-        due = [source for source in self.runners if source.is_due()]
+        attached = self._target is not None
+        runners = [one for one in self.runners if attached or not one.of_target]
+        due = [source for source in runners if source.is_due()]
         away = [asyncio.ensure_future(source.read()) for source in due if source.blocking]
         if away:
             await asyncio.sleep(0)  # let their threads begin before the quick ones are read here

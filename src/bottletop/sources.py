@@ -85,6 +85,7 @@ class SourceRunner:
         self.name = collector.name
         self.period_s = collector.period_s
         self.blocking = collector.blocking
+        self.of_target: bool = getattr(collector, "of_target", False)
         self._collector = collector
         self._clock = clock
         self._deliver = deliver
