@@ -126,6 +126,7 @@ class GpuCollector:
             driver.close()
             raise
         facts: dict[Metric, Value] = {
+            Gpu.provenance: self._provenance,
             Gpu.driver: version if isinstance(version, Absent) else clean(version)
         }
         self._devices = [
@@ -281,6 +282,10 @@ class GpuCollector:
         ]
         return [Sample(self.name, table, t_ns, took_ns, tuple(rows)) for table, rows in streams]
 
+    @property
+    def _provenance(self) -> str:
+        return "nvml" if self._context.roots.live else "nvml, of this host and not the captured one"
+
     def _asleep_rows(self, t_ns: int) -> list[Row]:
         known = {
             pci_address(str(facts.get(Gpu.pci_bus_id))): uuid for uuid, facts in self._seen.items()
@@ -291,7 +296,7 @@ class GpuCollector:
             unseen: dict[Metric, Value] = {
                 Gpu.index: place,
                 Gpu.pci_bus_id: address,
-                Gpu.provenance: "nvml",
+                Gpu.provenance: self._provenance,
             }
             facts = unseen if uuid is None else self._seen[uuid]
             cells = {**dict.fromkeys(Gpu.columns, why), **facts, Gpu.health: ASLEEP}

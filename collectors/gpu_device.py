@@ -114,7 +114,7 @@ class Device:
         self.known = False
         """Whether the UUID was ever read; until then the key is the place in the list."""
         self.uuid = f"index {index}"
-        self.facts: dict[Metric, Value] = {Gpu.index: index, Gpu.provenance: "nvml", **facts}
+        self.facts: dict[Metric, Value] = {Gpu.index: index, **facts}
         """What does not change: name, address, maxima."""
         self._buffers: list[SampleBuffer] = []
         self.instances = MigDevices(driver)

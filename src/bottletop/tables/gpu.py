@@ -64,7 +64,7 @@ class Gpu(Table):
 
     index = gauge("", "position in the driver's list; may change over a reset, the UUID does not")
     model = text("product name (nvmlDeviceGetName)")
-    provenance = text('what filled the row: "nvml" or "simulated"')
+    provenance = text('what filled the row, such as "nvml", "simulated" or "imported"')
     pci_bus_id = text("PCI address")
     driver = text("driver version")
     health = enumeration(HEALTH, "lost and reset-required GPUs stay listed, their values absent")
