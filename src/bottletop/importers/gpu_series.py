@@ -23,6 +23,7 @@ from bottletop.importers.series_columns import (
     SeriesColumn,
     column_of,
 )
+from bottletop.importers.stamps import plain_number
 from bottletop.importers.values import cell, missing
 from bottletop.model import Absent
 from bottletop.tables import Gpu
@@ -143,7 +144,7 @@ class _Reader:
             named = "%" in header.names[place] or "pct" in header.names[place].lower()
             if column is None or column.metric is None or column.metric.unit != "%" or named:
                 continue
-            numbers = [number for row in rows if (number := stamps.number(row[place])) is not None]
+            numbers = [number for row in rows if (number := plain_number(row[place])) is not None]
             if numbers and max(numbers) <= 1 and any(0 < number < 1 for number in numbers):
                 self._fractions.add(place)
                 self.notes.append(f"{header.names[place]} is taken for a fraction of 1")
@@ -175,7 +176,7 @@ class _Reader:
         for place, (text, column) in enumerate(zip(cells, header.columns, strict=True)):
             if column is None:
                 continue
-            if place in self._fractions and (number := stamps.number(text)) is not None:
+            if place in self._fractions and (number := plain_number(text)) is not None:
                 text = str(100 * number)
             if column.role:
                 parts.setdefault(column.role, text)
@@ -200,7 +201,7 @@ class _Reader:
 
     def _time(self, raw: str, gpu: GpuId) -> tuple[float, int]:
         t_s, place = self.moments.at(raw, gpu)
-        number = None if self.moments.dated else stamps.number(raw)
+        number = None if self.moments.dated else plain_number(raw)
         if number is not None and abs(number) < 1e8:
             self.numbered = True
             return number, place

@@ -42,7 +42,7 @@ def wall_s(raw: str) -> float | None:
     if usual is not None:
         return _usual_s(*usual.groups())
     text = raw.strip().strip('"').replace("T", " ", 1) if raw[:1].isdigit() else raw.strip()
-    number = number(text)
+    number = plain_number(text)
     if number is not None:
         return epoch_s(number)
     fraction = 0.0
@@ -102,7 +102,7 @@ def period_s(times: Sequence[float]) -> float | None:
     return median(steps) if steps else None
 
 
-def number(text: str) -> float | None:
+def plain_number(text: str) -> float | None:
     """A plain number, None of anything else and of NaN."""
     try:
         found = float(text)
