@@ -11,7 +11,7 @@ from bottletop.servers.http_get import Answer, Busy, NoAnswer, Place, get
 from bottletop.servers.reading import Page, read_page
 from bottletop.servers.totals import Totals
 from bottletop.tables.server import ANSWERS, BUSY, DENIED, GONE, Server
-from bottletop.tables.stage import Stage, StageTime
+from bottletop.tables.stage import AT_REQUEST_END, Stage, StageTime
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -220,7 +220,7 @@ class Endpoint:
         stages: list[Row] = []
         times: list[Row] = []
         for one in self._page.stages:
-            source = f"{self.engine.name} metrics" + (", at request end" if one.lagging else "")
+            source = f"{self.engine.name} metrics" + (AT_REQUEST_END if one.lagging else "")
             key = f"{root.key}/{one.stage} ({self.key})"
             nanoseconds = self._total_ns(one.stage)
             calls = self._totals.total.get(f"{one.stage}/calls")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from bottletop.model import Absent
+from bottletop.model import Absent, State
 from bottletop.tables import TargetInfo
 
 if TYPE_CHECKING:
@@ -15,6 +15,8 @@ _RUNGS = (
     ("probe", TargetInfo.probe),
     ("stack sampler", TargetInfo.stacks),
 )
+_UNLOCKABLE = (State.DENIED, State.ERROR, State.UNSUPPORTED)
+"""What stands in the way of a rung and may be taken out of it, what is easiest first."""
 PROC = "threads, files and sockets of the kernel's /proc, always"
 
 
@@ -38,3 +40,22 @@ def ladder(view: View) -> list[Rung]:
         used = not isinstance(said, Absent)
         rungs.append(Rung(name, used, said.reason if isinstance(said, Absent) else str(said)))
     return [*rungs, Rung("/proc", True, PROC)]
+
+
+def hint(view: View) -> str:
+    """What comes nearest to stages where there are none yet; empty where no rung knows.
+
+    A sampler that is still counting comes before what is refused, broken or not installed.
+    """
+    keys = view.keys(TargetInfo)
+    if not keys:
+        return ""
+    counting = view.last(TargetInfo.stacks, keys[0])
+    if isinstance(counting, str):
+        return counting
+    said = [view.last(metric, keys[0]) for _, metric in _RUNGS]
+    for state in _UNLOCKABLE:
+        for one in said:
+            if isinstance(one, Absent) and one.state is state and one.reason:
+                return one.reason
+    return ""

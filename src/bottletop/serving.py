@@ -41,6 +41,11 @@ class ServerStat(NamedTuple):
     """Prompt tokens that were found in the prefix cache."""
     preemptions_per_s: float | None
 
+    @property
+    def answers(self) -> bool:
+        """Whether the last page is young and was given."""
+        return self.state == SERVER_STATE[ANSWERS]
+
 
 def server_stats(view: View, span_s: float) -> list[ServerStat]:
     """Servers of the target over the last `span_s` seconds (300 at most)."""
@@ -100,7 +105,7 @@ def server_text(stat: ServerStat) -> str:
     Running, waiting and KV cache are always named: what a server does not export is a dash there.
     """
     lead = f"{stat.engine} {stat.key}"
-    if stat.state != SERVER_STATE[ANSWERS]:
+    if not stat.answers:
         return f"{lead}: {stat.state}"
     parts = [
         f"{value_text(stat.running, '')} running",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bottletop.model import NS_PER_S
 from bottletop.store import RAW_SPAN_S, Missing
-from bottletop.tables.stage import PROBE, STACKS, Stage, StageTime
+from bottletop.tables.stage import AT_REQUEST_END, PROBE, STACKS, Stage, StageTime
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -111,13 +111,13 @@ def _stage_stats(view: View, span_s: float) -> list[StageStat]:
     own_s: dict[str, float] = {}
     grouped: dict[tuple[str, str], list[_Use]] = {}
     for use in uses:
-        own_s[_family(use.source)] = own_s.get(_family(use.source), 0.0) + use.own_s
+        own_s[family(use.source)] = own_s.get(family(use.source), 0.0) + use.own_s
         grouped.setdefault((use.name, use.source), []).append(use)
     steps = _durations(view, span_s)
     return [
         _with_margin(
             _stat(
-                group, covered_s, max(covered_s, own_s[_family(source)]), steps.get((name, source))
+                group, covered_s, max(covered_s, own_s[family(source)]), steps.get((name, source))
             ),
             sampled,
         )
@@ -133,9 +133,27 @@ def _with_margin(stat: StageStat, sampled: float) -> StageStat:
     return stat._replace(margin=1.96 * math.sqrt(share * (1 - share) / sampled))
 
 
-def _family(source: str) -> str:
-    """ "vLLM metrics" of "vLLM metrics, at request end"."""
+def outside_shares(stats: Iterable[StageStat]) -> dict[str, float]:
+    """Part of the cycle, 0 to 1, that no stage accounts for, by source.
+
+    Of the probe and the stack sampler, which see the whole time of a process. The requests of a
+    server overlap, and its stages have no such rest.
+    """
+    rest: dict[str, float] = {}
+    for stat in stats:
+        if stat.source in (PROBE, STACKS) and stat.share is not None:
+            rest[stat.source] = max(0.0, rest.get(stat.source, 1.0) - stat.share)
+    return rest
+
+
+def family(source: str) -> str:
+    """The source without its remark: "vLLM metrics" of "vLLM metrics, at request end"."""
     return source.partition(",")[0]
+
+
+def is_lagging(source: str) -> bool:
+    """Whether a source counts a pass only once its whole request has ended."""
+    return source.endswith(AT_REQUEST_END)
 
 
 def _use(view: View, key: str, span_s: float) -> tuple[_Use, float] | None:

@@ -12,6 +12,9 @@ metric page says comes when a request ends, and is of requests, not of threads."
 STACKS = "stack sampler"
 """`source` of stages that are estimated from stacks of the main thread."""
 
+AT_REQUEST_END = ", at request end"
+"""End of a server's `source` where its stages are counted only when the whole request has ended."""
+
 
 class Stage(Table):
     """One row a named stage of a process a tick; counters are cumulative since its start.
