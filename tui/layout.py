@@ -17,6 +17,11 @@ PAIRED_WIDTH = 110
 WIDE_WIDTH, WIDE_HEIGHT = 160, 40
 TROUBLE_LEAD = 21
 """Cells of a line that says why there are no GPUs, before the reason and after it."""
+STAGE_TROUBLE_LEAD = 16
+"""The same where there are no stages."""
+BROKEN_LINE = 6
+"""Cells that a line loses on average where it ends at a word."""
+MOST_TROUBLE_ROWS = 3
 GUTTER = 2
 """Cells between panels side by side."""
 TWO_UP_FROM = 4
@@ -28,7 +33,8 @@ SIGNALS = 4
 SIGNAL_ROWS = 4
 """With few GPUs, histories of power, clock, memory and temperature follow: three rows and a gap."""
 TALL = 30
-"""From here on the verdict has room to breathe."""
+"""From here on the verdict has room to breathe, and several servers have a line each."""
+MOST_SERVERS = 4
 
 PANELS = ("gpus", "stages", "cores", "disks", "threads", "findings")
 """In the order of their keys, 1 to 6."""
@@ -53,6 +59,11 @@ class Content:
     cores: int = 0
     disks: int = 0
     stages: int = 0
+    stage_trouble: int = 0
+    """Cells that it takes to say why there are no stages."""
+    servers: int = 0
+    outside: int = 0
+    """Sources of stages that have a rest outside of all stages, a line each where there is room."""
     findings: int = 0
     target: bool = False
     replay: bool = False
@@ -172,19 +183,28 @@ def _gpus(content: Content, width: int, *, right_each: int, most_each: int) -> W
     return Want("gpus", least, right, whole[-1], (least, *whole))
 
 
-def _stage_rows(content: Content) -> int:
-    return 1 + max(1, content.stages)
+def _server_rows(content: Content, height: int) -> int:
+    return min(content.servers, 1 if height < TALL else MOST_SERVERS)
+
+
+def _stage_rows(content: Content, width: int, height: int) -> int:
+    told, room = 1, width - STAGE_TROUBLE_LEAD
+    if content.stage_trouble > room:
+        told = min(MOST_TROUBLE_ROWS, -(-content.stage_trouble // (room - BROKEN_LINE)))
+    return 1 + _server_rows(content, height) + (content.stages or told)
 
 
 def _stacked(box: Box, content: Content) -> Plan:
     many = content.gpus > TWO_UP_FROM
     each = 1 if many else 2 if content.gpus > 1 else 3
     cores = 2 if content.cores <= box.width - 8 else 3
-    stages = _stage_rows(content)
+    servers = min(1, content.servers)
+    stages = _stage_rows(content, box.width, box.height)
+    whole = stages + content.outside
     wants = (
         _gpus(content, box.width, right_each=each, most_each=2 if many else 6),
         # All stages get a line each or they are running text: anything between shows nothing more.
-        Want("stages", 2, stages, stages, sizes=(2, stages)),
+        Want("stages", 2, whole, whole, sizes=(2, 2 + servers, stages, whole)),
         Want("findings", 3, 4, 3 + content.findings),
         Want("cores", 2, cores, cores + 1),
         Want("disks", 2, min(3, 1 + content.disks), 1 + content.disks),
@@ -194,7 +214,7 @@ def _stacked(box: Box, content: Content) -> Plan:
 
 
 def _paired(box: Box, content: Content) -> Plan:
-    half = max(5, min(box.height // 4, max(_stage_rows(content) + 1, 7)))
+    half = max(5, min(box.height // 4, max(_stage_rows(content, box.width, box.height) + 1, 7)))
     wants = (
         _gpus(content, box.width, right_each=2, most_each=3 if content.gpus > TWO_UP_FROM else 7),
         Want("findings", 3, min(8, 2 + max(3, content.findings)), 12),
@@ -216,7 +236,7 @@ def _wide(box: Box, content: Content) -> Plan:
     left_width = box.width * 29 // 50
     left = Box(box.x, box.y, left_width - GUTTER, box.height)
     right = Box(box.x + left_width, box.y, box.width - left_width, box.height)
-    stages = _stage_rows(content) + 1
+    stages = _stage_rows(content, left_width, box.height) + 1
     lefts = (
         _gpus(content, left.width, right_each=4, most_each=MOST_ROWS_A_GPU),
         Want("stages", 3, stages, stages),

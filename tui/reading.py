@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from bottletop.model import NS_PER_S, Absent, SourceState, State
-from bottletop.stages import stage_stats
+from bottletop.model import NS_PER_S, SourceState
 from bottletop.tables import Core, Disk, Gpu, Memory, Own, Process, Psi, Thread
-from bottletop.tables.process import THREAD_STATES, TargetInfo
+from bottletop.tables.process import THREAD_STATES
 from bottletop.tui import marks
 from bottletop.tui.read_gpu import GpuPicture, read_gpus
+from bottletop.tui.read_stages import StageReading, read_stages
 from bottletop.tui.values import number, per_s
 
 if TYPE_CHECKING:
@@ -22,14 +22,11 @@ if TYPE_CHECKING:
 
     from bottletop.model import Finding, Judgement, Metric, Source, Table, Target, Unknown, Verdict
     from bottletop.snapshot import Playback, RecordingStatus, Snapshot
-    from bottletop.stages import StageStat
     from bottletop.store import View
     from bottletop.tui.marks import Mark
 
-STAGES_S = 30.0
 THREADS_S = 5.0
 HOT_THREADS = 12
-MOST_NAMED = 2
 SPLIT_S = 5.0
 
 
@@ -89,12 +86,6 @@ class ThreadPicture:
 
 
 @dataclass(frozen=True, slots=True)
-class StagePicture:
-    stat: StageStat
-    mark: Mark | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class TargetPicture:
     target: Target
     cpu: float | None
@@ -129,8 +120,7 @@ class Reading:
     pressure: Mapping[str, float]
     """Share of the time in which something stalled, by resource."""
     disks: tuple[DiskPicture, ...]
-    stages: tuple[StagePicture, ...]
-    stage_trouble: str
+    stages: StageReading
     threads: tuple[ThreadPicture, ...]
     target: TargetPicture | None
     own_cpu: float | None
@@ -185,8 +175,7 @@ class Reader:
             history_s=self.history_s,
             pressure=_pressure(view),
             disks=_disks(view, self.keys(view, Disk), marked),
-            stages=_stages(view, snapshot.watched_s, marked),
-            stage_trouble=_stage_trouble(snapshot, gpus),
+            stages=read_stages(snapshot, gpus, marked),
             threads=threads,
             target=_target(view, snapshot.target, threads),
             own_cpu=per_s(view, Own.cpu_ns, "bottletop", 5),
@@ -337,39 +326,6 @@ def _thread(view: View, key: str, cpu: float, mark: Mark | None) -> ThreadPictur
         state=THREAD_STATES.get(state, "") if isinstance(state, int) else "",
         mark=mark,
     )
-
-
-def _stages(view: View, watched_s: float, marked: Mapping[str, Mark]) -> tuple[StagePicture, ...]:
-    stats = stage_stats(view, min(STAGES_S, max(watched_s, 1.0)))
-    return tuple(StagePicture(stat, marked.get(stat.key)) for stat in stats)
-
-
-def _stage_trouble(snapshot: Snapshot, gpus: tuple[GpuPicture, ...]) -> str:
-    if snapshot.target is None:
-        return "; ".join(filter(None, ["no process attached: a picks one", _on_gpus(gpus)]))
-    if snapshot.target.gone:
-        return "; ".join(snapshot.target.notes) or "a picks another process"
-    for source in snapshot.sources:
-        if source.name == "stage" and source.state is not SourceState.OK and source.reason:
-            return source.reason
-    probe = snapshot.view.last(TargetInfo.probe, snapshot.target.root.key)
-    why = 'none marked; in its code: with bottletop.probe.stage("decode")'
-    if isinstance(probe, Absent) and probe.state is State.DENIED:
-        why = probe.reason
-    return "; ".join([why, *snapshot.target.notes])
-
-
-def _on_gpus(gpus: tuple[GpuPicture, ...]) -> str:
-    """The processes with most GPU memory: whom one might attach to."""
-    by_pid: dict[tuple[str, int], tuple[float, str]] = {}
-    for gpu in gpus:
-        for pid, whose, name, mem_bytes in gpu.processes:
-            known = by_pid.get((whose, pid), (0.0, name))[0]
-            by_pid[whose, pid] = known + (number(mem_bytes) or 0.0), name
-    order = sorted(by_pid, key=lambda key: (-by_pid[key][0], key))
-    named = [f"{by_pid[key][1]} ({key[0]} {key[1]})".lstrip() for key in order[:MOST_NAMED]]
-    more = f" and {len(order) - MOST_NAMED} more" if len(order) > MOST_NAMED else ""
-    return f"on GPUs: {', '.join(named)}{more}" if named else ""
 
 
 def _target(

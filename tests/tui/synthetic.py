@@ -47,9 +47,13 @@ from bottletop.tables import (
     Own,
     Process,
     Psi,
+    Server,
     Stage,
+    TargetInfo,
     Thread,
 )
+from bottletop.tables.server import ANSWERS, BUSY
+from bottletop.tables.stage import AT_REQUEST_END, PROBE, STACKS
 
 if TYPE_CHECKING:
     from bottletop.model import Metric, Row, Table, Value
@@ -86,6 +90,14 @@ class Shape:
     no_gpu_reason: str = ""
     findings: bool = True
     simulated: str = ""
+    source: str = PROBE
+    """What the stages are read by: the probe or the stack sampler."""
+    servers: int = 0
+    """Metric pages that answer, each with stages of its own."""
+    busy_servers: int = 0
+    """Metric pages that do not."""
+    rungs: bool = False
+    """Whether it is said how the stages are read."""
 
 
 @dataclass
@@ -410,10 +422,83 @@ class Host:
             )
         self._put(Process, rows)
         self._put(Thread, threads)
-        if self.shape.stages:
-            self._stages()
+        rows = self._stages() if self.shape.stages else []
+        for number in range(self.shape.servers):
+            rows += self._server_stages(f"127.0.0.1:{8000 + number}")
+        self._put(Stage, rows)
+        self._put(Server, self._servers())
+        if self.shape.rungs:
+            self._put(TargetInfo, [self._row(TargetInfo, ROOT.key, self._rungs())])
 
-    def _stages(self) -> None:
+    def _rungs(self) -> dict[Metric, Value]:
+        """How the stages are read, and why not in other ways."""
+        probed = self.shape.stages and self.shape.source == PROBE
+        sampled = self.shape.stages and self.shape.source == STACKS
+        unneeded = Absent(State.NOT_APPLICABLE, "not needed: its probe tells more")
+        refused = Absent.denied(
+            "kernel.yama.ptrace_scope=1 lets only its parents read its memory: "
+            f"sudo bottletop attach {ROOT.pid}"
+        )
+        no_page = Absent(State.NOT_APPLICABLE, "it listens on no socket")
+        no_probe = Absent(State.NOT_APPLICABLE, "no stage has run: mark them with bottletop.probe")
+        page = "vLLM at http://127.0.0.1:8000/metrics"
+        return {
+            TargetInfo.process: self.shape.target_name,
+            TargetInfo.metrics: page if self.shape.servers else no_page,
+            TargetInfo.probe: "probe in 1 of 2 processes" if probed else no_probe,
+            TargetInfo.stacks: "py-spy, non-blocking, pid 4242, 50 Hz"
+            if sampled
+            else unneeded
+            if probed
+            else refused,
+        }
+
+    def _servers(self) -> list[Row]:
+        rows = []
+        for number in range(self.shape.servers + self.shape.busy_servers):
+            key = f"127.0.0.1:{8000 + number}"
+            named: dict[Metric, Value] = {
+                Server.engine: "vLLM",
+                Server.url: f"http://{key}/metrics",
+                Server.state: ANSWERS,
+                Server.running: 24,
+                Server.waiting: 7 + number,
+                Server.kv_used_pct: 83.5,
+                Server.requests: self._grow(Server.requests, key, 3),
+                Server.prompt_tokens: self._grow(Server.prompt_tokens, key, 2100),
+                Server.generation_tokens: self._grow(Server.generation_tokens, key, 640),
+                Server.ttft_ns: self._grow(Server.ttft_ns, key, 3 * 0.41e9),
+                Server.ttft_count: self._grow(Server.ttft_count, key, 3),
+            }
+            if number >= self.shape.servers:
+                silence = dict.fromkeys(Server.columns, Absent(State.STALE, "busy"))
+                named = silence | {Server.engine: "vLLM", Server.state: BUSY}
+            rows.append(self._row(Server, key, named))
+        return rows
+
+    def _server_stages(self, address: str) -> list[Row]:
+        """Three stages of requests that overlap; what they took is known once they have ended."""
+        rows = []
+        for name, seconds in (("queue", 0.3), ("prefill", 0.11), ("decode", 1.9)):
+            key = f"{ROOT.key}/{name} ({address})"
+            spent_ns = self._grow(Stage.inclusive_ns, key, 3 * seconds * NS_PER_S)
+            values: dict[Metric, Value] = dict.fromkeys(Stage.columns, Absent.unsupported())
+            values |= {
+                Stage.stage: name,
+                Stage.source: f"vLLM metrics{AT_REQUEST_END}",
+                Stage.pid: ROOT.pid,
+                Stage.calls: self._grow(Stage.calls, key, 3),
+                Stage.inclusive_ns: spent_ns,
+                Stage.self_ns: spent_ns,
+                Stage.occupied_ns: spent_ns,
+                Stage.gone: 0,
+            }
+            rows.append(self._row(Stage, key, values))
+        return rows
+
+    def _stages(self) -> list[Row]:
+        if self.shape.source == STACKS:
+            return self._sampled_stages()
         now_s = self.clock.monotonic_ns() / NS_PER_S
         calls, into_s = divmod(now_s, CYCLE_S)
         rows = []
@@ -429,7 +514,7 @@ class Host:
                     f"{ROOT.key}/{name}",
                     {
                         Stage.stage: name,
-                        Stage.source: "probe",
+                        Stage.source: PROBE,
                         Stage.pid: ROOT.pid,
                         Stage.calls: done,
                         Stage.inclusive_ns: done * seconds * NS_PER_S,
@@ -442,7 +527,27 @@ class Host:
                     },
                 )
             )
-        self._put(Stage, rows)
+        return rows
+
+    def _sampled_stages(self) -> list[Row]:
+        """Two stages in 50 stacks a second; an eighth of the time is in neither."""
+        rows = []
+        for name, share in (("tokenize", 0.375), ("forward", 0.5)):
+            key = f"{ROOT.key}/{name} (stacks)"
+            spent_ns = self._grow(Stage.inclusive_ns, key, share * NS_PER_S)
+            values: dict[Metric, Value] = dict.fromkeys(Stage.columns, Absent.unsupported())
+            values |= {
+                Stage.stage: name,
+                Stage.source: STACKS,
+                Stage.pid: ROOT.pid,
+                Stage.inclusive_ns: spent_ns,
+                Stage.self_ns: spent_ns,
+                Stage.occupied_ns: spent_ns,
+                Stage.gone: 0,
+                Stage.samples: self._grow(Stage.samples, key, 50 * share),
+            }
+            rows.append(self._row(Stage, key, values))
+        return rows
 
     # -- what is said about it --------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from bottletop.rings import Series
 from bottletop.store import Store
 from bottletop.tables.gpu import OK, Gpu
 from bottletop.tables.process import TargetInfo
+from bottletop.tables.stage import STACKS
 from bottletop.text import cell_width
 from bottletop.tui import glyphs, history, lines, marks, plot, themes
 from bottletop.tui.read_gpu import read_gpus
@@ -326,7 +327,7 @@ def test_a_probe_closed_to_us_is_not_called_missing() -> None:
     target = host.target()
     assert target is not None
     noted = replace(target, notes=("part of a server: bottletop attach 7",))
-    assert Reader().read(replace(host.snapshot(), target=noted)).stage_trouble == (
+    assert Reader().read(replace(host.snapshot(), target=noted)).stages.trouble == (
         'none marked; in its code: with bottletop.probe.stage("decode"); '
         "part of a server: bottletop attach 7"
     )
@@ -335,7 +336,115 @@ def test_a_probe_closed_to_us_is_not_called_missing() -> None:
     row = TargetInfo.row(noted.root.key, t_ns, closed)
     host.store.ingest(Sample("target", TargetInfo, t_ns, 0, (row,)))
     reading = Reader().read(replace(host.snapshot(), target=replace(noted, notes=())))
-    assert reading.stage_trouble == "its probe is closed to us: sudo bottletop attach 7"
+    assert reading.stages.trouble == "its probe is closed to us: sudo bottletop attach 7"
+
+
+def stage_rows(
+    shape: Shape, width: int = 80, height: int = 12, *, alone: bool = False
+) -> list[str]:
+    reading = Reader().read(settled(shape).snapshot())
+    drawn = stages.draw(reading, width, height, glyphs.ASCII, alone=alone)
+    assert len(drawn) <= height
+    assert {lines.width_of(row) for row in drawn} == {width}
+    return [lines.text_of(row) for row in drawn]
+
+
+def test_a_server_has_a_line_above_its_stages_and_is_cut_rather_than_broken() -> None:
+    _, server, first, *_ = stage_rows(Shape(servers=1))
+    assert server.startswith("   vLLM 127.0.0.1:8000: 24 running, 7 waiting, KV cache 84 %")
+    assert server.endswith("…")
+    assert first.split()[1] == "preprocess"
+
+
+def test_a_server_that_does_not_answer_comes_first_and_has_a_sign() -> None:
+    rows = stage_rows(Shape(servers=1, busy_servers=1))
+    assert rows[1].rstrip() == " ! vLLM 127.0.0.1:8001: busy"
+    assert rows[2].startswith("   vLLM 127.0.0.1:8000: 24 running")
+
+
+def test_where_a_line_is_left_one_server_is_told_and_how_many_more_there_are() -> None:
+    rows = stage_rows(Shape(servers=3), height=3)
+    assert rows[1].endswith(" 2 more: press 2 ")
+    assert "preprocess 1.46 s" in rows[2]
+    assert not any("vLLM" in row for row in stage_rows(Shape(servers=3), height=2))
+
+
+def test_a_server_says_all_where_its_panel_is_alone() -> None:
+    said = " ".join(" ".join(stage_rows(Shape(servers=1), height=30, alone=True)).split())
+    assert "3 requests/s, 2100 prompt tok/s, 640 tok/s, first token 410 ms" in said
+
+
+def test_an_estimated_share_shows_its_margin_and_what_it_cannot_know_is_a_dash() -> None:
+    _, first, *_ = stage_rows(Shape(source=STACKS))
+    name, _, mean, share, unit, source, p95 = first.split()
+    assert (name, mean, share + unit, source, p95) == ("tokenize", "–", "38±3%", "stk", "–")
+
+
+def test_the_rest_of_the_cycle_is_a_line_of_its_own() -> None:
+    rows = stage_rows(Shape(source=STACKS))
+    assert rows[3].split() == ["outside", "of", "all", "stages", "12", "%", "stk"]
+    assert stage_rows(Shape(source=STACKS), height=2)[1].rstrip().endswith(" - outside 12 %")
+
+
+def test_the_stages_of_a_server_have_no_rest_and_are_marked_as_lagging() -> None:
+    rows = stage_rows(Shape(servers=1, stages=False))
+    assert all(" srv* " in row for row in rows[2:])
+    assert [row.split()[0] for row in rows[2:]] == ["queue", "prefill", "decode"]
+
+
+def test_each_source_has_a_cycle_of_its_own() -> None:
+    rows = stage_rows(Shape(servers=1), width=120)
+    begins = {row.split()[0]: row.index("#") for row in rows if "#" in row}
+    assert begins["queue"] == begins["!"]  # the first of the probe is marked
+    flow = " ".join(stage_rows(Shape(servers=1), width=200, height=2)[1].split())
+    assert flow.startswith("prb ! preprocess 1.46 s 60 % > h2d 6 %")
+    assert "postprocess 3 % - srv* queue 13 % > prefill 5 %" in flow
+
+
+def test_a_narrow_panel_leaves_the_source_out_and_keeps_mean_and_share() -> None:
+    head, first, *_ = stage_rows(Shape(), width=60)
+    assert head.rstrip().endswith("mean share")
+    assert "prb" not in first
+    assert "1.46 s  60 %" in first
+
+
+def test_without_stages_the_way_that_can_be_unlocked_is_told_whole() -> None:
+    rows = stage_rows(Shape(stages=False, rungs=True), height=3)
+    told = " ".join(" ".join(rows[1:]).split())
+    assert told.startswith("no stages: kernel.yama.ptrace_scope=1 lets only its parents")
+    assert told.endswith(": sudo bottletop attach 4242")
+
+
+def test_a_sampler_that_still_counts_is_told_before_what_is_refused() -> None:
+    host = settled(Shape(stages=False))
+    t_ns = host.clock.monotonic_ns()
+    said = {
+        TargetInfo.metrics: Absent.denied("it asks for a token"),
+        TargetInfo.stacks: "py-spy reads pid 4242: 40 of 200 samples",
+    }
+    key = host.snapshot().target.root.key  # type: ignore[union-attr]
+    host.store.ingest(Sample("target", TargetInfo, t_ns, 0, (TargetInfo.row(key, t_ns, said),)))
+    trouble = Reader().read(host.snapshot()).stages.trouble
+    assert trouble == "py-spy reads pid 4242: 40 of 200 samples"
+
+
+def test_every_way_is_listed_where_the_panel_is_alone_and_only_there() -> None:
+    shape = Shape(source=STACKS, rungs=True)
+    rows = [" ".join(row.split()) for row in stage_rows(shape, height=20, alone=True)]
+    at = rows.index("How its stages are read")
+    assert rows[at + 1 : at + 4] == [
+        "server metrics not used it listens on no socket",
+        "probe not used no stage has run: mark them with bottletop.probe",
+        "stack sampler used py-spy, non-blocking, pid 4242, 50 Hz",
+    ]
+    assert any(row.startswith("stk the stack sampler") for row in rows)
+    assert not any("not used" in row for row in stage_rows(shape, height=20))
+
+
+def test_meanings_give_way_to_the_ways_where_both_do_not_fit() -> None:
+    rows = stage_rows(Shape(rungs=True), height=13, alone=True)
+    assert not any("every pass is counted" in row for row in rows)
+    assert any(row.startswith("   /proc") for row in rows)
 
 
 def test_shares_and_rates_agree_with_what_was_put_in() -> None:

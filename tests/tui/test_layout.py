@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,6 +26,9 @@ CONTENTS = st.builds(
     cores=st.integers(0, 768),
     disks=st.integers(0, 40),
     stages=st.integers(0, 30),
+    stage_trouble=st.integers(0, 300),
+    servers=st.integers(0, 9),
+    outside=st.integers(0, 2),
     findings=st.integers(0, 40),
     target=st.booleans(),
     replay=st.booleans(),
@@ -98,3 +103,13 @@ def test_rows_are_given_by_rank_and_in_useful_numbers() -> None:
     assert share(26, wants, "findings") == {"gpus": 17, "stages": 5, "findings": 4}
     assert share(40, wants, "findings") == {"gpus": 17, "stages": 5, "findings": 18}
     assert share(6, wants, "findings") == {"gpus": 6}
+
+
+def test_a_server_has_a_line_at_80x24_and_a_reason_the_lines_it_takes() -> None:
+    content = Content(gpus=8, cores=64, disks=4, stages=4, findings=4, target=True)
+    assert plan(80, 24, content)["stages"].height == 2
+    assert plan(80, 24, replace(content, servers=3))["stages"].height == 3
+    bare = replace(content, gpus=1, stages=0)
+    assert plan(80, 24, replace(bare, stage_trouble=40))["stages"].height == 2
+    assert plan(80, 24, replace(bare, stage_trouble=92))["stages"].height == 3
+    assert plan(80, 24, replace(bare, stages=2, outside=1))["stages"].height == 4

@@ -17,6 +17,7 @@ import pytest
 from bottletop.attach import Candidate
 from bottletop.model import ProcessId
 from bottletop.tables import Core, Gpu, GpuUtilSample
+from bottletop.tables.stage import STACKS
 from bottletop.tui import glyphs
 from tui.conftest import dashboard
 from tui.synthetic import Host, RecordedHost, Shape, settled
@@ -42,6 +43,7 @@ class Case(NamedTuple):
 
 ONE_GPU = Shape(gpus=1, gpus_of_target=1, cores=16, disks=2)
 BARE = Shape(gpus=0, target=False, findings=False, no_gpu_reason=NO_DRIVER)
+SAMPLED = Shape(source=STACKS, rungs=True)
 CASES = (
     Case("overview-60x15", (60, 15)),
     Case("overview-80x24"),
@@ -56,6 +58,12 @@ CASES = (
     Case("lost-gpu-80x24", shape=Shape(gpus=2, gpus_of_target=1, lost_gpu=1)),
     Case("no-gpu-no-target-80x24", shape=BARE),
     Case("no-stages-80x24", shape=Shape(gpus=2, gpus_of_target=1, stages=False)),
+    Case("server-80x24", shape=Shape(servers=1)),
+    Case("server-busy-120x40", (120, 40), Shape(servers=1, busy_servers=1, stages=False)),
+    Case("sampled-80x24", shape=Shape(gpus=1, gpus_of_target=1, source=STACKS)),
+    Case("refused-80x24", shape=Shape(gpus=2, gpus_of_target=1, stages=False, rungs=True)),
+    Case("ways-80x24", shape=Shape(servers=1, busy_servers=1, rungs=True), keys=("2",)),
+    Case("ways-ascii-80x24", shape=SAMPLED, keys=("2",), drawn_with=glyphs.ASCII),
     Case("silent-driver-80x24", shape=Shape(gpus=2), silent=(Gpu, GpuUtilSample, Core)),
     Case("simulated-80x24", shape=Shape(gpus=1, gpus_of_target=1, simulated="simulated GPU")),
     Case("paused-80x24", keys=("p",)),

@@ -71,13 +71,14 @@ class Overview(Screen[None]):
         self.findings = FindingPanel(glyphs, id="findings")
         self.host = HostPanel(glyphs, id="host")
         self.gpus = GpuPanel(glyphs, id="gpus")
+        self.stages = StagePanel(glyphs, id="stages")
         self.keys = KeyBar(glyphs, ())
         self.log_panel = LogPanel(glyphs, self._tail) if self._tail else None
         self._panels: tuple[Panel, ...] = (
             self.host,
             VerdictPanel(glyphs, id="verdict"),
             self.gpus,
-            StagePanel(glyphs, id="stages"),
+            self.stages,
             CorePanel(glyphs, id="cores"),
             DiskPanel(glyphs, id="disks"),
             ThreadPanel(glyphs, id="threads"),
@@ -105,7 +106,10 @@ class Overview(Screen[None]):
             gpu_trouble=cell_width(reading.gpu_trouble),
             cores=len(reading.cores),
             disks=len(reading.disks),
-            stages=len(reading.stages),
+            stages=len(reading.stages.rows),
+            stage_trouble=cell_width(reading.stages.trouble),
+            servers=len(reading.stages.servers),
+            outside=len(reading.stages.outside),
             findings=len(reading.findings) + len(reasons(reading.unknown)),
             target=reading.target is not None,
             replay=reading.playback is not None,
@@ -142,6 +146,7 @@ class Overview(Screen[None]):
             log=self._log_shown and self.log_panel is not None,
             solo=self._solo,
         )
+        self.stages.alone = self._solo == self.stages.id
         boxes = plan(width, height, placed)
         if too_small(width, height):
             boxes = {"small": Box(0, 0, width, height)}

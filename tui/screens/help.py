@@ -9,6 +9,7 @@ from bottletop.tui import bindings
 from bottletop.tui.inks import SEVERITY_INKS
 from bottletop.tui.lines import Line, Span, header, line, wrap
 from bottletop.tui.screens.text import TextScreen
+from bottletop.tui.widgets.stages import BADGES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +53,13 @@ _WORDS = (
         "util %",
         "share of time in which any kernel ran: busy, not efficient. A copy is not a kernel.",
     ),
-    ("share", "a stage's part of one cycle, from one call of the outermost stage to the next."),
+    (
+        "share",
+        "a stage's part of one cycle, from one call of the outermost stage to the next; of a "
+        "server, of its requests. What no stage accounts for is outside of all stages.",
+    ),
+    ("src", "where a stage's numbers come from:"),
+    *((f"  {short}", f"{meaning}.") for short, meaning in BADGES.items()),
     ("waits %", "share of time a thread was ready to run but had no CPU."),
     ("await", "mean time of a request in the queue and the device."),
     ("– n/a", "not read (yet); the source does not have it. denied, lost, stale, error say why."),
@@ -93,6 +100,8 @@ class HelpScreen(TextScreen):
         out.append(_signed(wave, "one cycle of a GPU that swings between busy and idle", width))
         held = [(glyphs.held, "crit")]
         out.append(_signed(held, "a second in which heat or power held the clock down", width))
+        silent = [(glyphs.severity[Severity.WARN], "warn")]
+        out.append(_signed(silent, "before a server: it does not answer, and why", width))
         pointer = [(glyphs.pointer, "warn")]
         out.append(_signed(pointer, "the core above is part of a finding", width))
         return out
