@@ -48,6 +48,8 @@ class ServerCollector(FileCollector):
         self._due_ns: dict[str, int] = {}
         self._answers: dict[str, str] = {}
         """Why an address that was asked is no endpoint."""
+        self._refused: set[str] = set()
+        """Those of them that ask for a token."""
         self._addresses: tuple[str, ...] = ()
         self._candidates: tuple[Candidate, ...] = ()
         self._left_alone: tuple[str, ...] = ()
@@ -79,6 +81,7 @@ class ServerCollector(FileCollector):
         self._endpoints.clear()
         self._due_ns.clear()
         self._answers.clear()
+        self._refused.clear()
         self._addresses, self._candidates, self._left_alone = (), (), ()
         self._root = None
 
@@ -125,8 +128,11 @@ class ServerCollector(FileCollector):
         found = discover(candidate.place, token)
         wait_s = LOOK_SOON_S if found.busy else LOOK_AGAIN_S
         self._due_ns[key] = now_ns + wait_s * NS_PER_S
+        self._refused.discard(key)
         if found.engine is None:
             self._answers[key] = found.why
+            if found.refused:
+                self._refused.add(key)
             return
         self._answers.pop(key, None)
         if len(self._endpoints) < MAX_ENDPOINTS:
@@ -143,11 +149,14 @@ class ServerCollector(FileCollector):
         """How the servers are read, or why they are not."""
         if self._endpoints:
             return "; ".join(f"{one.engine.name} at {one.url}" for one in self._endpoints.values())
-        said = [f"{address}: {why}" for address, why in self._answers.items()]
+        # What a token would open comes first, and is not cut away.
+        order = sorted(self._answers, key=lambda address: address not in self._refused)
+        said = [f"{address}: {self._answers[address]}" for address in order]
         said += self._left_alone
         if not said:
             return NO_SOCKET
-        return Absent(State.NOT_APPLICABLE, "no metric page: " + "; ".join(said)[:300])
+        state = State.DENIED if self._refused else State.NOT_APPLICABLE
+        return Absent(state, "no metric page: " + "; ".join(said)[:300])
 
     def _samples(self, root: ProcessId, began_ns: int) -> list[Sample]:
         servers = [one.row() for one in self._endpoints.values()]

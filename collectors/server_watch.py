@@ -44,6 +44,8 @@ class Found(NamedTuple):
     secure: bool
     why: str
     busy: bool = False
+    refused: bool = False
+    """It answers whoever has a token; what forbids it to all (403) may have no metrics at all."""
 
 
 def discover(place: Place, token: str = "") -> Found:
@@ -61,7 +63,7 @@ def discover(place: Place, token: str = "") -> Found:
                 why = str(error)
                 break  # not in HTTP, or not without encryption
             if answer.status in {401, 403}:
-                return Found(None, path, secure, _wants(answer))
+                return Found(None, path, secure, _wants(answer), refused=answer.status == 401)
             found = _recognised(answer, path)
             if found.engine is not None:
                 return found

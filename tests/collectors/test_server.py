@@ -180,6 +180,7 @@ def test_a_page_that_asks_for_a_token_gets_the_one_that_was_given(
     watch.read()
     said = watch.context.exchange.metrics
     assert isinstance(said, Absent)
+    assert said.state is State.DENIED, "it can be unlocked"
     assert "--metrics-token-file" in said.reason
     given = watching(web, monkeypatch, Ways(token="secret-1"))
     web.answer = lambda path: page(1, 1.0)
@@ -191,6 +192,7 @@ def test_a_page_that_asks_for_a_token_gets_the_one_that_was_given(
 @pytest.mark.parametrize(
     ("status", "body", "why"),
     [
+        (403, b"", "--metrics-token-file"),
         (404, b"", "HTTP status 404"),
         (302, b"", "HTTP status 302"),
         (200, b"<html>chat</html>", "not with metrics"),
@@ -207,6 +209,7 @@ def test_what_is_no_metric_page_is_said_and_not_asked_again_at_once(
     assert of_table(samples, Server) == {}
     said = watch.context.exchange.metrics
     assert isinstance(said, Absent)
+    assert said.state is State.NOT_APPLICABLE
     assert why in said.reason
     asked = len(web.asked)
     watch.read(30)
