@@ -17,6 +17,7 @@ from bottletop.linux.tracing import Tracing, tracing
 from bottletop.model import NOT_READ, NS_PER_S, Absent, State
 from bottletop.stacks.classify import classify
 from bottletop.stacks.raw import Stack, stacks
+from bottletop.tables.process import NOT_PYTHON
 from bottletop.tables.stage import STACKS, Stage
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ REST_S = 60
 
 _NO_PASSES = Absent.unsupported("stacks do not show where a pass begins and ends")
 _NOT_SEEN = Absent.unsupported("stacks do not show it")
-NOT_PYTHON = Absent(State.NOT_APPLICABLE, "not a Python program")
 BETTER = Absent(State.NOT_APPLICABLE, "not needed: its probe tells more")
 TURNED_OFF = Absent(State.NOT_APPLICABLE, "left out: --no-sampler")
 CAPTURED = Absent(State.NOT_APPLICABLE, "a captured host has no running process")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bottletop.model import Absent, State
 from bottletop.tables import TargetInfo
+from bottletop.tables.process import NOT_PYTHON
 
 if TYPE_CHECKING:
     from bottletop.store import View
@@ -58,4 +59,6 @@ def hint(view: View) -> str:
         for one in said:
             if isinstance(one, Absent) and one.state is state and one.reason:
                 return one.reason
+    if counting == NOT_PYTHON:
+        return "; ".join(one.reason for one in (NOT_PYTHON, said[0]) if isinstance(one, Absent))
     return ""

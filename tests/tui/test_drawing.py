@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bottletop.collectors.gpu_pace import Held
-from bottletop.model import NS_PER_S, Absent, Sample, Severity, Unknown
+from bottletop.model import NS_PER_S, Absent, Sample, Severity, State, Unknown
 from bottletop.rings import Series
 from bottletop.store import Store
 from bottletop.tables.gpu import OK, Gpu
-from bottletop.tables.process import TargetInfo
+from bottletop.tables.process import NOT_PYTHON, TargetInfo
 from bottletop.tables.stage import STACKS
 from bottletop.text import cell_width
 from bottletop.tui import glyphs, history, lines, marks, plot, themes
@@ -26,6 +26,7 @@ from bottletop.tui.widgets.gpus import Histories
 from tui.synthetic import Host, Shape, gpu_key, settled
 
 NAN = math.nan
+NO_SOCKET = Absent(State.NOT_APPLICABLE, "it listens on no socket")
 ALL_GLYPHS = (glyphs.BRAILLE, glyphs.BLOCKS, glyphs.CONSOLE, glyphs.ASCII)
 TEXTS = st.text(st.characters(exclude_categories=("C", "M", "Z")) | st.just(" "), max_size=30)
 
@@ -415,17 +416,34 @@ def test_without_stages_the_way_that_can_be_unlocked_is_told_whole() -> None:
     assert told.endswith(": sudo bottletop attach 4242")
 
 
-def test_a_sampler_that_still_counts_is_told_before_what_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("metrics", "stacks", "told"),
+    [
+        (
+            Absent.denied("it asks for a token"),
+            "py-spy reads pid 4242: 40 of 200 samples",
+            "py-spy reads pid 4242: 40 of 200 samples",
+        ),
+        (Absent.denied("asks for a token"), Absent.denied("not yours"), "asks for a token"),
+        (NO_SOCKET, Absent.unsupported("pip install py-spy"), "pip install py-spy"),
+        (NO_SOCKET, NOT_PYTHON, "not a Python program; it listens on no socket"),
+    ],
+)
+def test_of_all_ways_the_nearest_to_stages_is_told(
+    metrics: Absent, stacks: Absent | str, told: str
+) -> None:
     host = settled(Shape(stages=False))
+    target = host.target()
+    assert target is not None
     t_ns = host.clock.monotonic_ns()
     said = {
-        TargetInfo.metrics: Absent.denied("it asks for a token"),
-        TargetInfo.stacks: "py-spy reads pid 4242: 40 of 200 samples",
+        TargetInfo.metrics: metrics,
+        TargetInfo.probe: Absent(State.NOT_APPLICABLE, "no stage has run"),
+        TargetInfo.stacks: stacks,
     }
-    key = host.snapshot().target.root.key  # type: ignore[union-attr]
-    host.store.ingest(Sample("target", TargetInfo, t_ns, 0, (TargetInfo.row(key, t_ns, said),)))
-    trouble = Reader().read(host.snapshot()).stages.trouble
-    assert trouble == "py-spy reads pid 4242: 40 of 200 samples"
+    row = TargetInfo.row(target.root.key, t_ns, said)
+    host.store.ingest(Sample("target", TargetInfo, t_ns, 0, (row,)))
+    assert Reader().read(host.snapshot()).stages.trouble == told
 
 
 def test_every_way_is_listed_where_the_panel_is_alone_and_only_there() -> None:

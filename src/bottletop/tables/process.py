@@ -5,7 +5,7 @@ Keys are "pid@start" and "pid@start/tid", so that a reused pid cannot lie.
 
 from __future__ import annotations
 
-from bottletop.model import Absent, Table, Value, counter, enumeration, gauge, text
+from bottletop.model import Absent, State, Table, Value, counter, enumeration, gauge, text
 from bottletop.tables.host import TICK_NS, YES_NO
 
 THREAD_STATES = {
@@ -93,6 +93,10 @@ class HotThread(Table):
     cpu_ns = counter("ns", "time on CPU (schedstat)", quantum=1000)
     wait_ns = counter("ns", "time runnable but waiting for a CPU", quantum=1000)
     state = enumeration(THREAD_STATES, "state at the moment of reading")
+
+
+NOT_PYTHON = Absent(State.NOT_APPLICABLE, "not a Python program")
+"""`stacks` of a target in which neither the probe nor the stack sampler can be."""
 
 
 class TargetInfo(Table):
