@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from array import array
-from dataclasses import replace
+from dataclasses import astuple, replace
+from functools import lru_cache
 
 import pytest
 from hypothesis import given
@@ -20,7 +21,7 @@ from bottletop.tables.stage import STACKS
 from bottletop.text import cell_width
 from bottletop.tui import glyphs, history, lines, marks, plot, themes
 from bottletop.tui.read_gpu import read_gpus
-from bottletop.tui.reading import Reader
+from bottletop.tui.reading import Reader, Reading
 from bottletop.tui.widgets import findings, stages
 from bottletop.tui.widgets.gpus import Histories
 from tui.synthetic import Host, Shape, gpu_key, settled
@@ -340,11 +341,15 @@ def test_a_probe_closed_to_us_is_not_called_missing() -> None:
     assert reading.stages.trouble == "its probe is closed to us: sudo bottletop attach 7"
 
 
+@lru_cache(maxsize=32)
+def _stage_reading(*shape: object) -> Reading:
+    return Reader().read(settled(Shape(*shape)).snapshot())  # type: ignore[arg-type]
+
+
 def stage_rows(
     shape: Shape, width: int = 80, height: int = 12, *, alone: bool = False
 ) -> list[str]:
-    reading = Reader().read(settled(shape).snapshot())
-    drawn = stages.draw(reading, width, height, glyphs.ASCII, alone=alone)
+    drawn = stages.draw(_stage_reading(*astuple(shape)), width, height, glyphs.ASCII, alone=alone)
     assert len(drawn) <= height
     assert {lines.width_of(row) for row in drawn} == {width}
     return [lines.text_of(row) for row in drawn]
@@ -368,6 +373,15 @@ def test_where_a_line_is_left_one_server_is_told_and_how_many_more_there_are() -
     assert rows[1].endswith(" 2 more: press 2 ")
     assert "preprocess 1.46 s" in rows[2]
     assert not any("vLLM" in row for row in stage_rows(Shape(servers=3), height=2))
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_servers_stages_and_ways_fit_into_every_panel(named: bool) -> None:
+    shape = Shape(servers=3, busy_servers=3, stages=named, rungs=True)
+    for width in (60, 64, 80, 114, 220):
+        for height in range(1, 40):
+            for alone in (True, False):
+                assert stage_rows(shape, width, height, alone=alone)
 
 
 def test_a_server_says_all_where_its_panel_is_alone() -> None:

@@ -63,7 +63,7 @@ def draw(
     stages, servers = reading.stages.rows, reading.stages.servers
     room = height - 1
     # Stages in running text leave room for one server.
-    most = max(room - max(1, len(stages)), min(1, room - 1))
+    most = max(room - max(1, len(stages)), min(1, room - 1), 0)
     above = _servers(servers, width, most, glyphs, whole=alone) if servers else []
     room -= len(above)
     if len(stages) > room:
