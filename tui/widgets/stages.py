@@ -185,7 +185,7 @@ def _flow(reading: StageReading, width: int, rows: int, glyphs: Glyphs) -> list[
         line(width, [(lead, "text"), *spans])
         for lead, spans in zip(leads, lines[:rows], strict=False)
     ]
-    if len(lines) > rows:
+    if out and len(lines) > rows:
         out[-1] = spread(width, list(out[-1]), [(" press 2 for all ", "dim")])
     return out
 
