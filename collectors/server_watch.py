@@ -28,6 +28,7 @@ SHARE_OF_TIME = 0.05
 """A page that takes long is asked for less often: at most so much of the time is spent on it."""
 MAX_WORKERS_ASKED = 4
 """Pages a tick where several workers answer in turn behind one address."""
+NO_SUCH = Absent(State.NOT_APPLICABLE, "servers of this kind do not count it")
 NOT_EXPORTED = Absent.unsupported("this server does not export it")
 NO_TIME_UNDER_WAY = Absent.unsupported("a metric page does not say since when")
 NO_LONGEST = Absent.unsupported("a metric page does not say it")
@@ -197,7 +198,8 @@ class Endpoint:
             absent = Absent(State.STALE, _SILENCE[self._state])
             cells: dict[Metric, Value] = dict.fromkeys(Server.columns, absent)
         else:
-            cells = dict.fromkeys(Server.columns, NOT_EXPORTED)
+            cells = dict.fromkeys(Server.columns, NO_SUCH)
+            cells |= {_COLUMNS[one.column]: NOT_EXPORTED for one in self.engine.sources}
             now_ns = self._answered_ns if self.fresh else now_ns
             for name, value in self._page.columns.items():
                 cells[_COLUMNS[name]] = self._totals.total.get(name, value)

@@ -58,7 +58,7 @@ class PySpy:
         self._stacks, self._errors = bytearray(), bytearray()
         command = [program, "record", "--pid", str(pid), "--rate", str(rate_hz)]
         command += ["--duration", "1", "--format", "raw", "--nonblocking", "--idle", "--threads"]
-        command += ["--function", "--output", f"/dev/fd/{output}"]
+        command += ["--function", "--full-filenames", "--output", f"/dev/fd/{output}"]
         try:
             self._process = subprocess.Popen(
                 command,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from bottletop.model import NS_PER_S, Absent, Sample, State
+from bottletop.model import NS_PER_S, Absent, Sample, State, Value
 from bottletop.serving import server_stats, server_text
 from bottletop.store import Store, View
 from bottletop.tables import Server
 from bottletop.tables.server import ANSWERS, BUSY
 
 
-def watched(**first: tuple[float, float]) -> View:
+def watched(**first: tuple[Value, Value]) -> View:
     """Two pages ten seconds apart; each column's value at the first and at the second."""
     store = Store()
     for at, t_s in enumerate((100, 110)):
@@ -56,9 +56,18 @@ def test_without_requests_in_the_window_a_mean_is_unknown() -> None:
 
 
 def test_what_is_not_exported_is_a_dash_and_not_zero() -> None:
-    (stat,) = server_stats(watched(prompt_tokens=(0, 143)), 30)
+    none = Absent.unsupported("this server does not export it")
+    not_counted = Absent(State.NOT_APPLICABLE, "servers of this kind do not count it")
+    view = watched(
+        prompt_tokens=(0, 143),
+        running=(none, none),
+        waiting=(none, none),
+        kv_used_pct=(not_counted, not_counted),
+    )
+    (stat,) = server_stats(view, 30)
+    assert stat.missing == ("running", "waiting")
     assert server_text(stat).startswith(
-        "vLLM 127.0.0.1:8000: – running, – waiting, KV cache –, 14.3 prompt tok/s"
+        "vLLM 127.0.0.1:8000: – running, – waiting, 14.3 prompt tok/s"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from bottletop.model import NS_PER_S
+from bottletop.model import NS_PER_S, Absent, State
 from bottletop.store import RAW_SPAN_S, Missing
 from bottletop.tables.server import ANSWERS, SERVER_STATE, Server
 from bottletop.units import MISSING, number_text, seconds_text, value_text
@@ -40,6 +40,8 @@ class ServerStat(NamedTuple):
     cache_hit_pct: float | None
     """Prompt tokens that were found in the prefix cache."""
     preemptions_per_s: float | None
+    missing: tuple[str, ...]
+    """What servers of its kind say of themselves and this one does not, by column of `server`."""
 
     @property
     def answers(self) -> bool:
@@ -67,6 +69,10 @@ def _stat(view: View, key: str, span_s: float) -> ServerStat:
         over, of = _grown(view, total, key, span_s), _grown(view, count, key, span_s)
         return over[0] / of[0] * scale if over and of and of[0] > 0 else None
 
+    def is_missing(metric: Metric) -> bool:
+        value = view.last(metric, key)
+        return isinstance(value, Absent) and value.state is State.UNSUPPORTED
+
     state = now(Server.state)
     tokens = rate(Server.generation_tokens)
     hits = mean(Server.cache_hits, Server.cache_queries)
@@ -88,6 +94,7 @@ def _stat(view: View, key: str, span_s: float) -> ServerStat:
         batch=mean(Server.inferences, Server.steps),
         cache_hit_pct=None if hits is None else 100 * hits,
         preemptions_per_s=rate(Server.preemptions),
+        missing=tuple(metric.name for metric in Server.columns if is_missing(metric)),
     )
 
 
@@ -102,15 +109,20 @@ def _grown(view: View, metric: Metric, key: str, span_s: float) -> tuple[float, 
 def server_text(stat: ServerStat) -> str:
     """One line on a server: what it is, what is in it, what comes out. Unknown parts are left out.
 
-    Running, waiting and KV cache are always named: what a server does not export is a dash there.
+    Of running, waiting and KV cache, what servers of its kind export and this one does not is a
+    dash.
     """
     lead = f"{stat.engine} {stat.key}"
     if not stat.answers:
         return f"{lead}: {stat.state}"
     parts = [
-        f"{value_text(stat.running, '')} running",
-        f"{value_text(stat.waiting, '')} waiting",
-        f"KV cache {value_text(stat.kv_used_pct, '%')}",
+        text.format(value_text(value, unit))
+        for metric, value, text, unit in (
+            (Server.running, stat.running, "{} running", ""),
+            (Server.waiting, stat.waiting, "{} waiting", ""),
+            (Server.kv_used_pct, stat.kv_used_pct, "KV cache {}", "%"),
+        )
+        if value is not None or metric.name in stat.missing
     ]
     for value, text in (
         (stat.requests_per_s, "{} requests/s"),

@@ -11,24 +11,33 @@ from bottletop.stacks.raw import Frame, Stack, stacks
 
 
 def frames(*texts: str) -> tuple[Frame, ...]:
-    """Outermost first, each "function@file"."""
-    return tuple(Frame(*text.split("@")) for text in texts)
+    """Outermost first, each "function@file"; files in folders are of packages."""
+    return tuple(Frame(*text.split("@"), library=_is_library(text)) for text in texts)
+
+
+def _is_library(text: str) -> bool:
+    return "/" in text or text.endswith(("@threading.py", "@queue.py", "@selectors.py"))
 
 
 def test_a_line_is_a_stack_with_its_thread_and_its_samples() -> None:
     printed = (
         'process 7:"python x.py";thread (7): MainThread;<module> (x.py:1);'
-        "JSONEncoder.encode (json/encoder.py:183) 26\n"
-        "thread (0x1F);run (threading.py:971) 3\n"
+        "JSONEncoder.encode (/usr/lib/python3.11/json/encoder.py:183) 26\n"
+        "thread (0x1F);<frozen> (<frozen importlib>:1);run (/srv/app/jobs/run.py:971) 3\n"
     )
     assert stacks(printed) == [
         Stack(
             7,
             "MainThread",
-            (Frame("<module>", "x.py"), Frame("JSONEncoder.encode", "json/encoder.py")),
+            (Frame("<module>", "x.py"), Frame("JSONEncoder.encode", "json/encoder.py", True)),
             26,
         ),
-        Stack(31, "", (Frame("run", "threading.py"),), 3),
+        Stack(
+            31,
+            "",
+            (Frame("<frozen>", "<frozen importlib>", True), Frame("run", "jobs/run.py")),
+            3,
+        ),
     ]
 
 
@@ -38,6 +47,23 @@ def test_a_line_is_a_stack_with_its_thread_and_its_samples() -> None:
 )
 def test_what_is_no_stack_is_passed_over(line: str) -> None:
     assert stacks(line) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "short", "library"),
+    [
+        ("/v/lib/python3.12/site-packages/torch/nn/functional.py", "torch/nn/functional.py", True),
+        ("/usr/lib/python3/dist-packages/yaml/nodes.py", "yaml/nodes.py", True),
+        ("/usr/lib/python3.11/json/decoder.py", "json/decoder.py", True),
+        ("/home/ml/python3.11/serve.py", "python3.11/serve.py", False),
+        ("app.py", "app.py", False),
+    ],
+)  # fmt: skip
+def test_a_library_is_told_from_the_program_by_where_it_lies(
+    path: str, short: str, library: bool
+) -> None:
+    (stack,) = stacks(f"f ({path}:3) 1")
+    assert (stack.frames[0].file, stack.frames[0].library) == (short, library)
 
 
 def test_a_thread_may_be_called_anything() -> None:
@@ -85,7 +111,7 @@ def test_the_innermost_frame_that_is_known_decides(stack: tuple[str, ...], stage
 
 
 def test_what_nobody_knows_is_called_after_the_programs_own_function() -> None:
-    stack = frames("<module>@x.py", "crunch@lib/work.py", "sqrt@numpy/core/umath.py")
+    stack = frames("<module>@x.py", "crunch@work.py", "sqrt@numpy/core/umath.py")
     assert classify(stack) == ("other: work.crunch", False, False)
 
 

@@ -16,13 +16,6 @@ if TYPE_CHECKING:
     from bottletop.stacks.raw import Frame
 
 MAX_NAME = 48
-_LIBRARY = re.compile(
-    r"(?:^|/)(?:site-packages|dist-packages|python3\.\d+)/|^(?:torch|transformers|vllm|sglang|numpy|"
-    r"uvicorn|fastapi|starlette|asyncio|concurrent|multiprocessing|json|importlib|logging|PIL|anyio|"
-    r"pydantic|tokenizers|triton|accelerate|datasets|scipy|ray|grpc)/|"
-    r"^(?:<.*>|threading\.py|queue\.py|selectors\.py|socketserver\.py|socket\.py|subprocess\.py|"
-    r"contextlib\.py|functools\.py|runpy\.py|pickle\.py|copy\.py|random\.py|re\.py|enum\.py|ssl\.py)$"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +32,7 @@ class Rule:
     """Tried only when no other entry matches any frame."""
 
     def matches(self, frame: Frame) -> bool:
-        if self.own and is_library(frame.file):
+        if self.own and frame.library:
             return False
         if self.file is not None and not self.file.match(frame.file):
             return False
@@ -54,11 +47,6 @@ class Found(NamedTuple):
     """The thread has nothing to do."""
     known: bool
     """A rule named it; else it is called after the program's innermost own function."""
-
-
-def is_library(file: str) -> bool:
-    """Whether a file is of Python or of a package, not of the program."""
-    return _LIBRARY.search(file) is not None
 
 
 @cache
@@ -96,7 +84,7 @@ def classify(frames: Sequence[Frame]) -> Found:
             rule = _rule_of(frame, last)
             if rule is not None:
                 return Found(rule.stage, rule.waits, known=True)
-    own = next((frame for frame in reversed(frames) if not is_library(frame.file)), frames[-1])
+    own = next((frame for frame in reversed(frames) if not frame.library), frames[-1])
     module = own.file.rpartition("/")[2].removesuffix(".py")
     return Found(clean(f"other: {module}.{own.function}", MAX_NAME), waits=False, known=False)
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 MAX_LINES = 20_000
 MAX_FRAMES = 512
 _FRAME = re.compile(r"(?P<function>.*) \((?P<file>[^()]*?)(?::(?P<line>\d+))?\)\Z", re.DOTALL)
+_LIBRARY = re.compile(r".*/(?:site-packages|dist-packages|lib/python3\.\d+(?:\.zip)?)/")
 _THREAD = re.compile(r"thread \((?P<tid>0x[0-9A-Fa-f]+|\d+)\)(?:: ?(?P<name>.*))?\Z", re.DOTALL)
 
 
@@ -21,6 +22,9 @@ class Frame(NamedTuple):
 
     function: str
     file: str
+    """Within its package or the standard library; of the program itself, its last two parts."""
+    library: bool = False
+    """It is of a package or of Python, not of the program."""
 
     @property
     def name(self) -> str:
@@ -48,6 +52,14 @@ def stacks(printed: str) -> list[Stack]:
     return found
 
 
+def _shortened(path: str) -> tuple[str, bool]:
+    """A file's path as the table of stages writes it, and whether it is a library's."""
+    found = _LIBRARY.search(path)
+    if found:
+        return path[found.end() :], True
+    return "/".join(path.split("/")[-2:]), path.startswith("<")
+
+
 def _stack(line: str) -> Stack | None:
     body, _, count = line.rpartition(" ")
     if not count.isdigit() or len(count) > 9:
@@ -61,5 +73,5 @@ def _stack(line: str) -> Stack | None:
             continue
         frame = _FRAME.match(part)
         if frame:
-            frames.append(Frame(frame["function"], frame["file"]))
+            frames.append(Frame(frame["function"], *_shortened(frame["file"])))
     return Stack(tid, thread, tuple(frames), int(count)) if frames else None
