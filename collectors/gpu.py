@@ -127,7 +127,7 @@ class GpuCollector:
             raise
         facts: dict[Metric, Value] = {
             Gpu.provenance: self._provenance,
-            Gpu.driver: version if isinstance(version, Absent) else clean(version)
+            Gpu.driver: version if isinstance(version, Absent) else clean(version),
         }
         self._devices = [
             Device(
