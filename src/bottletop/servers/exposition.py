@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from bottletop.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 MAX_SERIES = 50_000
 MAX_LABELS_BYTES = 4096
@@ -33,8 +34,10 @@ class Series(NamedTuple):
     """One line of a page."""
 
     name: str
-    labels: dict[str, str]
+    labels: Mapping[str, str]
     value: float
+    told: bytes
+    """The labels as they stand on the page."""
 
 
 def series(page: bytes, wanted: Callable[[str], bool]) -> Iterator[Series]:
@@ -55,11 +58,13 @@ def series(page: bytes, wanted: Callable[[str], bool]) -> Iterator[Series]:
             continue
         value = _number(raw_value)
         if value is not None:
-            yield Series(name, labels_of(raw_labels or b""), value)
+            told = raw_labels or b""
+            yield Series(name, labels_of(told), value, told)
 
 
-def labels_of(raw: bytes) -> dict[str, str]:
-    """Labels of one series, values cleaned."""
+@lru_cache(maxsize=8192)
+def labels_of(raw: bytes) -> Mapping[str, str]:
+    """Labels of one series, values cleaned. Remembered, as the next page has the same ones."""
     if not raw or len(raw) > MAX_LABELS_BYTES:
         return {}
     return {

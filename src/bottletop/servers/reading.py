@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from bottletop.servers.exposition import Series, series
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from bottletop.servers.catalog import Engine, Source, StageTime
 
@@ -50,16 +50,20 @@ class Page:
 class _Family:
     """Series of one name, by what is left of their labels once ranks are folded."""
 
-    of: dict[tuple[tuple[str, str], ...], float] = field(default_factory=dict)
-    labels: dict[tuple[tuple[str, str], ...], dict[str, str]] = field(default_factory=dict)
+    of: dict[object, float] = field(default_factory=dict)
+    labels: dict[object, Mapping[str, str]] = field(default_factory=dict)
 
-    def add(self, one: Series, rank_labels: Iterable[str]) -> None:
-        rest = tuple(sorted(item for item in one.labels.items() if item[0] not in rank_labels))
+    def add(self, one: Series, rank_labels: Sequence[str]) -> None:
+        rest: object = one.told
+        if rank_labels:
+            rest = tuple(sorted(item for item in one.labels.items() if item[0] not in rank_labels))
         before = self.of.get(rest)
         self.of[rest] = one.value if before is None else max(before, one.value)
         self.labels[rest] = one.labels
 
-    def matching(self, where: Mapping[str, str]) -> list[tuple[dict[str, str], float]]:
+    def matching(self, where: Mapping[str, str]) -> list[tuple[Mapping[str, str], float]]:
+        if not where:
+            return [(self.labels[key], value) for key, value in self.of.items()]
         return [
             (self.labels[key], value)
             for key, value in self.of.items()
@@ -74,16 +78,19 @@ def read_page(page: bytes, engine: Engine) -> Page:
     worker = ""
     models: dict[str, None] = {}
 
+    local_names: dict[str, str] = {}
+
     def is_wanted(name: str) -> bool:
-        return name == _START_TIME or engine.local_name(name) in wanted
+        local = engine.local_name(name)
+        if local in wanted:
+            local_names[name] = local
+        return name in local_names or name == _START_TIME
 
     for one in series(page, is_wanted):
         if one.name == _START_TIME:
             worker = one.labels.get("pid", "") or f"{one.value:.2f}"
             continue
-        local = engine.local_name(one.name)
-        assert local is not None
-        families[local].add(one, engine.rank_labels)
+        families[local_names[one.name]].add(one, engine.rank_labels)
         for label in _MODEL_LABELS:
             if one.labels.get(label) and len(models) < MAX_MODELS:
                 models[one.labels[label]] = None
