@@ -44,6 +44,7 @@ SHOTS = (
     Shot("dashboard-light-120x40", "cpu-starved", (120, 40), theme="bottletop-light"),
     Shot("finding-120x40", "cpu-starved", (120, 40), ("enter",)),
     Shot("finding-200x50", "cpu-starved", (200, 50), ("enter",)),
+    Shot("gpu-120x40", "throttled", (120, 40), ("i",)),
     Shot("replay-120x40", "throttled", (120, 40), ("left",)),
 )
 

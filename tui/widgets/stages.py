@@ -131,7 +131,7 @@ def _outside(rest: Outside, width: int, columns: Sequence[tuple[str, int]]) -> L
     """What is missing to the whole cycle."""
     shown = {"share": percent_text(rest.share), "src ": badge(rest.source)}
     cells = "".join(f"{shown.get(head, ''):>{size}}" for head, size in columns)
-    return spread(width, [("   outside of all stages", "dim")], [(cells, "dim")])
+    return spread(width, [("   outside of all stages", "dim")], [(f"{cells} ", "dim")])
 
 
 def _meanings(reading: Reading, width: int) -> list[Line]:
