@@ -14,6 +14,7 @@ from bottletop.arguments import parser
 
 if TYPE_CHECKING:
     import argparse
+    import threading
     from collections.abc import Callable, Sequence
     from typing import Unpack
 
@@ -211,17 +212,18 @@ def _record(arguments: argparse.Namespace) -> int:
     root = _process_of(arguments.pid, None)
     follow = _follow(arguments, root)
     runtime = _runtime(root_process=root, ways=_ways(arguments), follow=follow)
-    try:
-        runtime.start_recording(path)
-    except OSError as error:
-        raise Refusal(f"{path}: {error.strerror or error}", CANNOT_WATCH) from None
+    from bottletop.headless import stop_on_signals
 
     def stopped() -> bool:
         return runtime.recording is not None and runtime.recording.stopped
 
-    watched = _watch(
-        runtime, arguments.for_s, quiet=arguments.json, outlive_hangup=True, ended=stopped
-    )
+    # Before there is a file: a line that drops while it is made must not leave half of one.
+    with stop_on_signals(outlive_hangup=True) as stop:
+        try:
+            runtime.start_recording(path)
+        except OSError as error:
+            raise Refusal(f"{path}: {error.strerror or error}", CANNOT_WATCH) from None
+        watched = _watch_until(stop, runtime, arguments.for_s, quiet=arguments.json, ended=stopped)
     code = _print(watched, arguments.json)
     status = runtime.recording
     if status is not None and status.stopped:
@@ -239,16 +241,28 @@ def _watch(
     for_s: float | None,
     *,
     quiet: bool,
-    outlive_hangup: bool = False,
     ended: Callable[[], bool] = lambda: False,
 ) -> Watch:
-    from bottletop.headless import CannotWatch, stop_on_signals, watch
+    from bottletop.headless import stop_on_signals
 
-    with stop_on_signals(outlive_hangup=outlive_hangup) as stop:
-        try:
-            return watch(runtime, for_s=for_s, stop=stop, ended=ended, quiet=quiet)
-        except CannotWatch as error:
-            raise Refusal(str(error), CANNOT_WATCH) from None
+    with stop_on_signals(outlive_hangup=False) as stop:
+        return _watch_until(stop, runtime, for_s, quiet=quiet, ended=ended)
+
+
+def _watch_until(
+    stop: threading.Event,
+    runtime: Runtime,
+    for_s: float | None,
+    *,
+    quiet: bool,
+    ended: Callable[[], bool],
+) -> Watch:
+    from bottletop.headless import CannotWatch, watch
+
+    try:
+        return watch(runtime, for_s=for_s, stop=stop, ended=ended, quiet=quiet)
+    except CannotWatch as error:
+        raise Refusal(str(error), CANNOT_WATCH) from None
 
 
 def _print(watched: Watch, as_json: bool) -> int:
