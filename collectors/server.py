@@ -137,12 +137,7 @@ class ServerCollector(FileCollector):
         self._answers.pop(key, None)
         if len(self._endpoints) < MAX_ENDPOINTS:
             self._endpoints[key] = Endpoint(
-                self._clock,
-                candidate.place,
-                found.engine,
-                found.path,
-                secure=found.secure,
-                token=token,
+                self._clock, candidate.place, found.engine, found, token
             )
 
     def _describe(self) -> str | Absent:

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from bottletop.clock import Clock
     from bottletop.model import Metric, ProcessId, Value
     from bottletop.servers.catalog import Engine
+    from bottletop.servers.reading import StageTotal
 
 PATHS = ("/metrics", "/metrics/", "/prometheus/metrics", "/api/diagnostics/prometheus")
 MAX_STREAK = 4
 BUSY_FIRST_S, BUSY_MOST_S = 2.0, 16.0
-GONE_S = 10.0
+GONE_WAIT_S = 2.0
 SHARE_OF_TIME = 0.05
 """A page that takes long is asked for less often: at most so much of the time is spent on it."""
 MAX_WORKERS_ASKED = 4
@@ -47,6 +48,8 @@ class Found(NamedTuple):
     busy: bool = False
     refused: bool = False
     """It answers whoever has a token; what forbids it to all (403) may have no metrics at all."""
+    unknown: tuple[str, ...] = ()
+    """Prefixes on a known page that are not of its server."""
 
 
 def discover(place: Place, token: str = "") -> Found:
@@ -85,7 +88,8 @@ def _recognised(answer: Answer, path: str) -> Found:
         return Found(
             None, path, answer.secure, f"metrics of an unknown kind: {', '.join(prefixes(listed))}"
         )
-    return Found(engine, path, answer.secure, "")
+    others = prefixes(name for name in listed if engine.local_name(name) is None)
+    return Found(engine, path, answer.secure, "", unknown=tuple(others))
 
 
 def _wants(answer: Answer) -> str:
@@ -107,18 +111,18 @@ class Endpoint:
     """A metric page that was found. One question at a time; what it said last stays known."""
 
     def __init__(
-        self, clock: Clock, place: Place, engine: Engine, path: str, *, secure: bool, token: str
+        self, clock: Clock, place: Place, engine: Engine, found: Found, token: str
     ) -> None:
         self._clock = clock
         self._place = place
-        self._path = path
-        self._secure = secure
+        self._path = found.path
+        self._secure = found.secure
         self._token = token
         self._totals = Totals()
         self._due_ns = 0
         self._silent = 0
         self._state = ANSWERS
-        self._unknown = ""
+        self._unknown = ", ".join(found.unknown)
         self._page: Page | None = None
         self._page_bytes = 0
         self._took_s = 0.0
@@ -168,7 +172,7 @@ class Endpoint:
         if self._state == BUSY:
             return min(BUSY_FIRST_S * (1 << min(self._silent, 4)), BUSY_MOST_S)
         if self._state == GONE:
-            return GONE_S / 5
+            return GONE_WAIT_S
         return max(0.95, took_s / SHARE_OF_TIME)
 
     def _ask_once(self) -> bool:
@@ -215,7 +219,7 @@ class Endpoint:
             Server.models: models or NOT_EXPORTED,
             Server.unknown: self._unknown,
         }
-        return Row(self.key, now_ns, Server.row(self.key, now_ns, cells).values)
+        return Server.row(self.key, now_ns, cells)
 
     def stage_rows(self, root: ProcessId) -> tuple[list[Row], list[Row]]:
         """Rows of `stage` and `stage_time` of the last page."""
@@ -242,7 +246,7 @@ class Endpoint:
                 Stage.gone: 0,
             }
             stages.append(Stage.row(key, self._answered_ns, values))
-            times += self._step_rows(root, one.stage, source, len(one.buckets))
+            times += self._step_rows(root, one, source)
         return stages, times
 
     def _in_flight(self, stage: str) -> Value:
@@ -253,15 +257,12 @@ class Endpoint:
     def _total_ns(self, stage: str) -> int:
         return round(self._totals.total.get(f"{stage}/seconds", 0.0) * NS_PER_S)
 
-    def _step_rows(self, root: ProcessId, stage: str, source: str, steps: int) -> list[Row]:
+    def _step_rows(self, root: ProcessId, one: StageTotal, source: str) -> list[Row]:
         """Passes by duration, from the cumulative buckets of the page."""
-        assert self._page is not None
-        edges = next(one.buckets for one in self._page.stages if one.stage == stage)
         rows: list[Row] = []
         below, low_s = 0.0, 0.0
-        for index in range(steps):
-            high_s = edges[index][0]
-            up_to = self._totals.total.get(f"{stage}/{high_s!r}", 0.0)
+        for index, (high_s, _) in enumerate(one.buckets):
+            up_to = self._totals.total.get(f"{one.stage}/{high_s!r}", 0.0)
             calls, below = max(0.0, up_to - below), max(up_to, below)
             if calls > 0:
                 infinite = high_s == float("inf")
@@ -272,7 +273,7 @@ class Endpoint:
                     StageTime.to_ns: NO_END if infinite else round(high_s * NS_PER_S),
                     StageTime.source: source,
                 }
-                key = f"{root.key}/{stage}#{self.key}/{index}"
+                key = f"{root.key}/{one.stage}#{self.key}/{index}"
                 rows.append(StageTime.row(key, self._answered_ns, values))
             low_s = high_s
         return rows

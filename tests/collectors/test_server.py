@@ -121,6 +121,15 @@ def test_a_page_becomes_a_server_and_stages(web: Web, monkeypatch: pytest.Monkey
     assert all(authorisation == "" for _, authorisation in web.asked)
 
 
+def test_what_nobody_knows_on_a_known_page_is_named(
+    web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extra = b"weather_celsius 3\npython_gc_objects 4\nqueue:depth 2\n"
+    web.answer = lambda path: (200, page(1, 1.0)[1] + extra)
+    row = only(of_table(watching(web, monkeypatch).read(), Server))
+    assert row["unknown"] == "weather, queue"
+
+
 def test_two_workers_behind_one_address_are_added_up(
     web: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
