@@ -12,13 +12,14 @@ import os
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from bottletop.linux import procfs
 from bottletop.roots import read_bytes, read_record
 from bottletop.servers.catalog import engines
 from bottletop.servers.http_get import Place
 from bottletop.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Sequence, Set
 
     from bottletop.roots import Roots
 
@@ -55,10 +56,10 @@ def hinted_ports(roots: Roots, pids: Iterable[int]) -> frozenset[int]:
     found: set[int] = set()
     for pid in pids:
         try:
-            raw = read_bytes(f"{roots.proc}/{pid}/cmdline", 64 * 1024)
+            line = b"\0".join(procfs.read_argv(roots, pid))
         except OSError:
             continue
-        found |= {int(port) for port in _PORT_OPTION.findall(raw)}
+        found |= {int(port) for port in _PORT_OPTION.findall(line)}
     return frozenset(found)
 
 
@@ -87,19 +88,18 @@ def choose(roots: Roots, pid: int, addresses: Sequence[str], hinted: frozenset[i
             left.append(f"{address}: on the loopback of another network namespace")
         ranked += [(rank, Candidate(place, why)) for place in places]
     ranked.sort(key=lambda one: one[0])
-    unique = {candidate.place: candidate for _, candidate in reversed(ranked)}
-    ordered = [candidate for _, candidate in ranked if unique.pop(candidate.place, None)]
-    return Places(tuple(ordered[:MAX_PLACES]), tuple(left))
+    best: dict[Place, Candidate] = {}
+    for _, candidate in ranked:
+        best.setdefault(candidate.place, candidate)
+    return Places(tuple(best.values())[:MAX_PLACES], tuple(left))
 
 
-def _rank(
-    port: int, hinted: frozenset[int], usual: Iterable[int], ephemeral: int
-) -> tuple[int, str]:
+def _rank(port: int, hinted: frozenset[int], usual: Set[int], ephemeral: int) -> tuple[int, str]:
     if port in hinted:
         return 1, "its command line names the port"
     if port in OTHER_PROTOCOLS:
         return 0, "the port of another protocol"
-    if port in set(usual):
+    if port in usual:
         return 2, "the usual port of a known server"
     if port >= ephemeral:
         return 0, "a port that the kernel handed out, which no option names"
