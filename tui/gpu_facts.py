@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from bottletop.model import NS_PER_S, Absent, Kind, State
+from bottletop.model import NS_PER_S, Absent, Kind, State, number
 from bottletop.rules.xids import XIDS
 from bottletop.tables import (
     Gpu,
@@ -25,7 +25,7 @@ from bottletop.text import clean, fit
 from bottletop.tui.curves import column_words
 from bottletop.tui.inks import SEVERITY_INKS
 from bottletop.tui.lines import Line, Span, header, line, wrap
-from bottletop.tui.values import number, per_s
+from bottletop.tui.values import per_s
 from bottletop.units import MISSING, number_text, percent_text, value_text
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bottletop.gpu_text import held_text, memory_text, notes
-from bottletop.model import NS_PER_S, Absent, State, Value
+from bottletop.model import NS_PER_S, Absent, State, Value, number
 from bottletop.rings import EMPTY
 from bottletop.tables import Gpu, GpuProcess, GpuUtilSample
 from bottletop.tables.gpu import ASLEEP, NO_ACCESS, UNIFIED
 from bottletop.tui import history, marks
 from bottletop.tui.layout import FEW_GPUS
-from bottletop.tui.values import number, per_s
+from bottletop.tui.values import per_s
 from bottletop.units import value_text
 
 if TYPE_CHECKING:

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bottletop.ladder import Rung, hint, ladder
-from bottletop.model import SourceState
+from bottletop.model import SourceState, number
 from bottletop.serving import ServerStat, server_stats
 from bottletop.stages import family, outside_shares, stage_stats
-from bottletop.tui.values import number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from bottletop.model import NS_PER_S, SourceState
+from bottletop.model import NS_PER_S, SourceState, number
 from bottletop.tables import Core, Disk, Gpu, Memory, Own, Process, Psi, Thread
 from bottletop.tables.process import THREAD_STATES
 from bottletop.tui import marks
 from bottletop.tui.read_gpu import GpuPicture, read_gpus
 from bottletop.tui.read_stages import StageReading, read_stages
-from bottletop.tui.values import number, per_s
+from bottletop.tui.values import per_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

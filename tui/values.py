@@ -15,11 +15,6 @@ NOW_S = 2.5
 """Look-back of "now" for counters: two ticks and some slack, as one tick alone flickers."""
 
 
-def number(value: Value) -> float | None:
-    """A value as a number, None where it is absent or text."""
-    return value if isinstance(value, (int, float)) else None
-
-
 def per_s(view: View, metric: Metric, key: str, span_s: float = NOW_S) -> float | None:
     """Growth a second of a counter, None where it cannot be told."""
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bottletop.model import Absent, Kind, Severity, State
+from bottletop.model import Absent, Kind, Severity, State, number
 from bottletop.tables import (
     Gpu,
     GpuActivity,
@@ -144,7 +144,7 @@ def notes(view: View, key: str, codes: Collection[str] = ()) -> tuple[Note, ...]
     listed = view.last(Gpu.processes, key)
     if isinstance(listed, Absent) and listed.state in NO_LIST:
         out.append(Note(f"processes: {listed.state.value}", Severity.WARN))
-    slower = _number(view.last(Gpu.driver_backoff, key))
+    slower = number(view.last(Gpu.driver_backoff, key))
     if slower is not None and slower > 1:
         out.append(Note(f"read {slower:.0f} times slower: driver calls are slow"))
     return tuple(out)
@@ -163,14 +163,14 @@ def _xids(view: View, key: str) -> list[int]:
 def _health(view: View, key: str) -> list[Note]:
     """Errors and repairs in a few words; nothing where all is well."""
     parts, severity = [], Severity.WARN
-    action = _number(view.last(GpuHealth.recovery_action, key))
+    action = number(view.last(GpuHealth.recovery_action, key))
     if action:
         parts.append(f"needs {GpuHealth.recovery_action.labels.get(int(action), 'recovery')}")
         severity = Severity.CRIT
     seen = _xids(view, key)
     if seen:
         parts.append(f"Xid {', '.join(map(str, seen[:4]))}")
-    errors = _number(view.last(GpuHealth.ecc_uncorrected, key))
+    errors = number(view.last(GpuHealth.ecc_uncorrected, key))
     if errors:
         parts.append(f"ECC {errors:.0f} uncorrected")
     for metric, text in (
@@ -187,8 +187,8 @@ def _degraded_link(view: View, key: str, codes: Collection[str]) -> list[Note]:
     """The PCIe link, where a finding says that it is below what it can be."""
     if DEGRADED not in codes:
         return []
-    have = [_number(view.last(metric, key)) for metric in (Gpu.pcie_width, Gpu.pcie_gen)]
-    most = [_number(view.last(metric, key)) for metric in (Gpu.pcie_width_max, Gpu.pcie_gen_max)]
+    have = [number(view.last(metric, key)) for metric in (Gpu.pcie_width, Gpu.pcie_gen)]
+    most = [number(view.last(metric, key)) for metric in (Gpu.pcie_width_max, Gpu.pcie_gen_max)]
     if None in have or None in most:
         return [Note("PCIe link degraded", Severity.WARN)]
     told = [f"x{width:.0f} Gen{gen:.0f}" for width, gen in (have, most)]
@@ -203,21 +203,17 @@ def _instances(view: View, key: str) -> list[Note]:
             continue
         name = f"MIG {view.text(GpuInstance.profile, row) or 'device'}"
         parts = []
-        used = _number(view.last(GpuInstance.mem_used_bytes, row))
-        total = _number(view.last(GpuInstance.mem_total_bytes, row))
+        used = number(view.last(GpuInstance.mem_used_bytes, row))
+        total = number(view.last(GpuInstance.mem_total_bytes, row))
         if used is not None:
             of = "" if total is None else f"/{total / GIB:.1f}"
             parts.append(f"{used / GIB:.1f}{of} GiB")
-        active = _number(view.last(GpuActivity.sm_pct, row))
+        active = number(view.last(GpuActivity.sm_pct, row))
         if active is None:
-            active = _number(view.last(GpuActivity.graphics_pct, row))
+            active = number(view.last(GpuActivity.graphics_pct, row))
         parts.append("activity n/a" if active is None else f"SM {active:.0f} %")
         out.append(Note(f"{name}: {', '.join(parts)}"))
     return out
-
-
-def _number(value: Value) -> float | None:
-    return value if isinstance(value, (int, float)) else None
 
 
 # -- processes -----------------------------------------------------------------------------------

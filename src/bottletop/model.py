@@ -65,6 +65,11 @@ NO_LIMIT = Absent(State.NOT_APPLICABLE, "no limit")
 Value = int | float | str | Absent
 
 
+def number(value: Value) -> float | None:
+    """A value as a number, None where it is absent or text."""
+    return value if isinstance(value, (int, float)) else None
+
+
 class Kind(enum.StrEnum):
     GAUGE = "gauge"
     COUNTER = "counter"

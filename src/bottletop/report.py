@@ -125,12 +125,16 @@ def _target(watch: Watch) -> dict[str, Any] | None:
     return {"pid": target.root.pid, "name": target.name, "processes": processes}
 
 
+def _window_s(watch: Watch) -> float:
+    return min(STAGE_WINDOW_S, max(watch.watched_s, 1))
+
+
 def _stages(watch: Watch) -> list[StageStat]:
-    return stage_stats(watch.view, min(STAGE_WINDOW_S, max(watch.watched_s, 1)))
+    return stage_stats(watch.view, _window_s(watch))
 
 
 def _servers(watch: Watch) -> list[ServerStat]:
-    return server_stats(watch.view, min(STAGE_WINDOW_S, max(watch.watched_s, 1)))
+    return server_stats(watch.view, _window_s(watch))
 
 
 def _stage(stat: StageStat) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from bottletop.model import NS_PER_S, Absent, State
+from bottletop.model import NS_PER_S, Absent, State, number
 from bottletop.store import RAW_SPAN_S, Missing
 from bottletop.tables.server import ANSWERS, SERVER_STATE, Server
 from bottletop.units import MISSING, number_text, seconds_text, value_text
@@ -58,8 +58,7 @@ def server_stats(view: View, span_s: float) -> list[ServerStat]:
 
 def _stat(view: View, key: str, span_s: float) -> ServerStat:
     def now(metric: Metric) -> float | None:
-        value = view.last(metric, key)
-        return value if isinstance(value, (int, float)) else None
+        return number(view.last(metric, key))
 
     def rate(metric: Metric) -> float | None:
         grown = _grown(view, metric, key, span_s)
